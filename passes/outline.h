@@ -1,0 +1,24 @@
+#pragma once
+
+#include "passes/plan.h"
+
+namespace pcg {
+
+/// Moves each planned segment's nodes into a subgraph. Mechanical: decides
+/// nothing.
+///
+///     %h : Tensor = aten::relu(%x)
+///     %y : Tensor = aten::tanh(%h)
+///   →
+///     %y : Tensor = pcg::segment[name="segment_0", Subgraph=...](%x)
+///   with
+///     graph(%x : Tensor):
+///       %h : Tensor = aten::relu(%x)
+///       %y : Tensor = aten::tanh(%h)
+///       return (%y)
+///
+/// Inputs stand in order of first use, outputs in order of definition. The
+/// plan must have been made for `graph` as it is; it is stale afterwards.
+void outline(torch::jit::Graph& graph, const Plan& plan);
+
+}  // namespace pcg

@@ -1,0 +1,80 @@
+#include "passes/source_location.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <sstream>
+
+namespace pcg {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::SourceRange;
+
+std::string fileAndLine(const SourceRange& range) {
+  const auto position = range.file_line_col();
+  if (!position)
+    return "";
+  std::ostringstream out;
+  out << std::get<0>(*position) << ':' << std::get<1>(*position);
+  return out.str();
+}
+
+}  // namespace
+
+std::string sourceLocation(const Node& node) {
+  const std::string own = fileAndLine(node.sourceRange());
+  if (!own.empty())
+    return own;
+  if (const auto stack = node.callstack()) {
+    for (const auto& entry : (*stack)->vec()) {
+      const std::string caller = fileAndLine(std::get<1>(entry));
+      if (!caller.empty())
+        return caller;
+    }
+  }
+  return "";
+}
+
+std::string modulePath(const Node& node) {
+  const auto stack = node.callstack();
+  if (!stack)
+    return "";
+  std::string path;
+  for (const auto& entry : (*stack)->vec()) {
+    const auto& module = std::get<2>(entry);
+    if (!module || module->instance_name().empty())
+      continue;
+    const std::string name = module->instance_name();
+    // Calls of a module's own methods repeat "SELF"; functions have no name.
+    if (name == "SELF" || name == "INSTANCE_NAME_UNKNOWN")
+      continue;
+    path += path.empty() ? name : "." + name;
+  }
+  return path;
+}
+
+std::vector<std::string> functionNames(const Node& node) {
+  std::vector<std::string> names;
+  const auto stack = node.callstack();
+  if (!stack)
+    return names;
+  for (const auto& entry : (*stack)->vec()) {
+    if (const auto* function = std::get<0>(entry)) {
+      names.push_back(function->name());
+    }
+  }
+  return names;
+}
+
+std::string describeNode(const Node& node) {
+  std::string text = node.kind().toQualString();
+  const std::string source = sourceLocation(node);
+  if (!source.empty())
+    text += " at " + source;
+  const std::string path = modulePath(node);
+  if (!path.empty())
+    text += " (in " + path + ")";
+  return text;
+}
+
+}  // namespace pcg
