@@ -4,9 +4,11 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "passes/classify.h"
 #include "passes/operators.h"
@@ -238,6 +240,30 @@ void markAssigned(Block* block, const AssignedAttributes& assigned) {
   }
 }
 
+// Reads of attributes that nothing assigns go to the top of the graph: there
+// every segment can use them, also one around the branch that reads them.
+void hoistReads(Graph& graph) {
+  std::unordered_set<const torch::jit::Value*> objects;
+  if (!graph.inputs().empty()) objects.insert(graph.inputs()[0]);
+  std::vector<Node*> reads;
+  const std::function<void(Block*)> collect = [&](Block* block) {
+    for (Node* node : block->nodes()) {
+      if (node->kind() == prim::GetAttr &&
+          !node->hasAttribute(mutableStateAttribute()) &&
+          objects.count(node->input()) != 0) {
+        objects.insert(node->output());
+        reads.push_back(node);
+      }
+      for (Block* inner : node->blocks()) collect(inner);
+    }
+  };
+  collect(graph.block());
+  for (auto it = reads.rbegin(); it != reads.rend(); ++it) {
+    Node* first = *graph.nodes().begin();
+    if (*it != first) (*it)->moveBefore(first);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> annotate(Graph& graph, const PartitionOptions& options,
@@ -249,8 +275,10 @@ void markMutableState(const std::vector<Graph*>& graphs) {
   AssignedAttributes assigned;
   for (const Graph* graph : graphs)
     collectAssigned(graph->block(), assigned);
-  for (Graph* graph : graphs)
+  for (Graph* graph : graphs) {
     markAssigned(graph->block(), assigned);
+    hoistReads(*graph);
+  }
 }
 
 }  // namespace pcg

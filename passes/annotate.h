@@ -35,7 +35,8 @@ std::vector<std::string> annotate(torch::jit::Graph& graph,
 
 /// Marks each `prim::GetAttr` of an attribute that some SetAttr in one of the
 /// graphs assigns: streaming state, for instance. Such an attribute is read on
-/// every call; all others are bound and guarded. `graphs` are the prepared
+/// every call; all others are bound and guarded, and their reads move to the
+/// top of the graph. `graphs` are the prepared
 /// graphs of all methods of one module, its unpartitioned ones included.
 void markMutableState(const std::vector<torch::jit::Graph*>& graphs);
 

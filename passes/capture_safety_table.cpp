@@ -49,7 +49,7 @@ constexpr Theme safe(std::string_view names) {
   return {CaptureClass::kSafe, Reason::kNone, Condition::kNone, "", "", names};
 }
 
-const Theme kThemes[] = {
+constexpr Theme kThemes[] = {
     // ---- tensor data read on the host ---------------------------------------
 
     unsafe(Reason::kHostRead,
@@ -96,9 +96,8 @@ const Theme kThemes[] = {
       aten::_fused_adam.tensor_lr  aten::_fused_adam.tensor_lr_out
       aten::_fused_adamw.tensor_lr  aten::_fused_adamw.tensor_lr_out
       aten::_fused_sgd.tensor_lr  aten::_fused_sgd.tensor_lr_out)"),
-    conditional(Reason::kHostRead, Condition::kTensorScalar, "lr",
-                "reads its learning rate on the host where it lies on the GPU",
-                R"(
+    conditional(Reason::kHostRead, Condition::kRuntime, "",
+                "reads its learning rate on the host on some paths", R"(
       aten::_fused_adagrad_.tensor_lr  aten::_fused_adam_.tensor_lr
       aten::_fused_adamw_.tensor_lr  aten::_fused_sgd_.tensor_lr)"),
     conditional(Reason::kHostRead, Condition::kTensorScalar, "value",
@@ -121,10 +120,8 @@ const Theme kThemes[] = {
       aten::randint_like.Tensor  aten::randint_like.Tensor_out
       aten::randint_like.Tensor_generator
       aten::randint_like.Tensor_generator_out)"),
-    conditional(Reason::kHostRead, Condition::kTensorScalar, "other",
-                "reads its operand on the host where that lies on the GPU and "
-                "the fast path does not apply",
-                R"(
+    conditional(Reason::kHostRead, Condition::kRuntime, "",
+                "reads its operand on the host where no fast path applies", R"(
       aten::_foreach_mul.Tensor  aten::_foreach_mul.Tensor_out
       aten::_foreach_mul_.Tensor
       aten::_foreach_div.Tensor  aten::_foreach_div.Tensor_out
@@ -259,12 +256,17 @@ const Theme kThemes[] = {
                 "changes",
                 R"(
       aten::to.device  aten::to.dtype_layout  aten::to.prim_Device
-      aten::_to_copy.*  aten::as_tensor)"),
+      aten::_to_copy  aten::as_tensor)"),
     conditional(Reason::kDeviceTransfer, Condition::kDeviceChange, "other",
                 "copies between host and device memory where the devices "
                 "differ",
                 R"(
       aten::to.other  aten::type_as  aten::copy_.Tensor)"),
+    conditional(Reason::kDeviceTransfer, Condition::kDeviceChange, "out",
+                "copies between host and device memory where the devices "
+                "differ",
+                R"(
+      aten::_to_copy.out)"),
     conditional(Reason::kDeviceTransfer, Condition::kDeviceChange, "src",
                 "copies between host and device memory where the devices "
                 "differ",
@@ -276,6 +278,11 @@ const Theme kThemes[] = {
                 R"(
       aten::_copy_from  aten::_copy_from.out
       aten::_copy_from_and_resize  aten::_copy_from_and_resize.out)"),
+    conditional(Reason::kDeviceTransfer, Condition::kRuntime, "",
+                "copies between host and device memory where the devices "
+                "differ",
+                R"(
+      aten::to.prim_other)"),
     conditional(Reason::kDeviceTransfer, Condition::kDeviceChange, "",
                 "copies host memory to the GPU unless the tensor is there", R"(
       aten::cuda)"),
@@ -647,8 +654,8 @@ class Table {
 };
 
 const Table& table() {
-  static const Table kTable;
-  return kTable;
+  static const Table instance;
+  return instance;
 }
 
 bool isHostOnlyType(const c10::Type& type) {
@@ -730,13 +737,13 @@ bool isHostOnlySchema(const c10::FunctionSchema& schema) {
 }
 
 bool liesAboutAliasing(std::string_view qualified_name) {
-  static const auto kNames = [] {
+  static const auto all = [] {
     std::unordered_set<std::string_view> names;
     forEachName(kHiddenAliases,
                 [&](std::string_view name) { names.insert(name); });
     return names;
   }();
-  return kNames.count(withoutOverload(qualified_name)) != 0;
+  return all.count(withoutOverload(qualified_name)) != 0;
 }
 
 }  // namespace pcg

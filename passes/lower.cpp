@@ -407,7 +407,9 @@ Module lower(const Module& module, const std::vector<OutlinedMethod>& methods,
       continue;
     }
     Value* self = graph.inputs()[0];
-    Node* get = graph.createGetAttr(self, kSequenceAttribute);
+    // Not createGetAttr: the old type, which %self still has, lacks it.
+    Node* get = graph.create(prim::GetAttr, {self});
+    get->s_(attr::name, kSequenceAttribute);
     get->output()->setType(sequence_type);
     graph.prependNode(get);
     for (Node* segment : segments) {

@@ -1,5 +1,7 @@
 #include "passes/plan.h"
 
+#include <ATen/core/alias_info.h>
+#include <ATen/core/function_schema.h>
 #include <ATen/core/jit_type.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -155,6 +157,13 @@ class Planner {
     const auto consider = [&](Block* block) {
       for (Node* member : block->nodes()) {
         const CaptureSafety& safety = verdict(member);
+        if (member->kind() == prim::GetAttr &&
+            !provenance_.isBoundAttribute(member)) {
+          return unsafe(Reason::kContainsBreak,
+                        "reads an attribute that is assigned elsewhere");
+        }
+        // Taken or not by the key: the warm-up call shows whether it warns.
+        if (member->kind() == torch::jit::aten::warn) continue;
         if (safety.kind == CaptureClass::kUnsafe) {
           return unsafe(Reason::kContainsBreak,
                         std::string("holds ") + member->kind().toQualString() +
@@ -558,7 +567,11 @@ class Planner {
       }
     };
     const Origin& origin = provenance_.originOf(container);
+    // What is changed through an unknown name is none that only its own name
+    // reaches.
+    const bool reachable = origin.unknown || isStored(container);
     for (const auto& [place, mutation] : mutations_) {
+      if (place == nullptr && !reachable) continue;
       const bool same = origin.unknown || place == nullptr ||
                         std::any_of(origin.places.begin(), origin.places.end(),
                                     [&, made = place](const auto& known) {
@@ -568,6 +581,22 @@ class Planner {
         consider(mutation);
     }
     return result;
+  }
+
+  // Whether a container can be reached by another name than its value's: from
+  // another container, an attribute, or a branch's or loop's result.
+  static bool isStored(const Value* container) {
+    for (const auto& use : container->uses()) {
+      if (use.user->kind() == prim::ListUnpack) continue;
+      const auto* schema = use.user->maybeSchema();
+      if (schema == nullptr || use.offset >= schema->arguments().size() ||
+          !use.user->kind().is_aten()) {
+        return true;
+      }
+      const auto* alias = schema->arguments()[use.offset].alias_info();
+      if (alias != nullptr && alias->isWildcardAfter()) return true;
+    }
+    return false;
   }
 
   void collectMutations(const Block* block) {

@@ -439,10 +439,14 @@ bool Provenance::visitNode(Node* node) {
       origin.unknown = true;
     } else {
       origin.places.push_back({Origin::Kind::kNode, node->output(0)});
-      if (liesAboutAliasing(qualifiedName(*node)))
-        origin.unknown = true;
-      if (origin.unknown)
-        origin.places.clear();
+      if (liesAboutAliasing(qualifiedName(*node)) && !node->inputs().empty()) {
+        if (node->input(0)->type()->kind() == TypeKind::TensorType) {
+          origin.join(originOf(node->input(0)));
+        } else {
+          origin.unknown = true;
+          origin.places.clear();
+        }
+      }
     }
     changed |= joinOrigin(output, origin);
   }

@@ -10,8 +10,11 @@ namespace {
 using torch::jit::Node;
 using torch::jit::SourceRange;
 
+// A loaded module's ranges lie in the archive's code; where the archive says
+// what that was generated from, the user's own file is named.
 std::string fileAndLine(const SourceRange& range) {
-  const auto position = range.file_line_col();
+  const auto origin = range.findSourceRangeThatGenerated();
+  const auto position = (origin ? *origin : range).file_line_col();
   if (!position)
     return "";
   std::ostringstream out;

@@ -1,0 +1,171 @@
+#include "runtime/bound_values.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <sstream>
+
+namespace pcg {
+namespace {
+
+using c10::IValue;
+
+void appendLayout(const at::Tensor& tensor, std::vector<std::int64_t>& layout) {
+  layout.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+  layout.push_back(tensor.requires_grad() ? 1 : 0);
+  layout.insert(layout.end(), tensor.sizes().begin(), tensor.sizes().end());
+  layout.insert(layout.end(), tensor.strides().begin(), tensor.strides().end());
+}
+
+bool sameLayout(const at::Tensor& tensor,
+                const std::vector<std::int64_t>& layout) {
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  if (layout.size() != 2 + sizes.size() + strides.size())
+    return false;
+  if (layout[0] != static_cast<std::int64_t>(tensor.scalar_type()) ||
+      layout[1] != (tensor.requires_grad() ? 1 : 0)) {
+    return false;
+  }
+  std::size_t next = 2;
+  for (const auto size : sizes) {
+    if (layout[next++] != size)
+      return false;
+  }
+  for (const auto stride : strides) {
+    if (layout[next++] != stride)
+      return false;
+  }
+  return true;
+}
+
+bool sameScalar(const IValue& a, const IValue& b) {
+  if (a.isNone())
+    return b.isNone();
+  if (a.isBool())
+    return b.isBool() && a.toBool() == b.toBool();
+  if (a.isInt())
+    return b.isInt() && a.toInt() == b.toInt();
+  if (a.isDouble()) {
+    return b.isDouble() &&
+           (a.toDouble() == b.toDouble() ||
+            (a.toDouble() != a.toDouble() && b.toDouble() != b.toDouble()));
+  }
+  if (a.isString()) {
+    return b.isString() && a.toStringRef() == b.toStringRef();
+  }
+  return false;
+}
+
+const void* address(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
+}
+
+}  // namespace
+
+BoundValues::BoundValues(const std::vector<BoundValue>& specification)
+    : specification_(&specification),
+      module_(c10::intrusive_ptr<c10::ivalue::Object>()) {}
+
+std::int64_t BoundValues::refresh(const IValue& module) {
+  if (specification_->empty())
+    return 0;
+  if (current_ >= 0 && unchanged(module))
+    return current_;
+  resolve(module);
+  FlatInputs flat;
+  for (const IValue& value : values_) {
+    flatten(value, flat);
+    if (value.isTensor() && value.toTensor().defined()) {
+      flat.words.push_back(
+          reinterpret_cast<std::int64_t>(address(value.toTensor())));
+    }
+  }
+  device_ = flat.device;
+  refusal_ = flat.refusal;
+  for (std::size_t i = 0; i < variants_.size(); ++i) {
+    if (variants_[i] == flat.words) {
+      return current_ = static_cast<std::int64_t>(i);
+    }
+  }
+  variants_.push_back(std::move(flat.words));
+  return current_ = static_cast<std::int64_t>(variants_.size()) - 1;
+}
+
+bool BoundValues::unchanged(const IValue& module) const {
+  const void* object = module.isObject() ? &module.toObjectRef() : nullptr;
+  if (object != module_address_)
+    return false;
+  for (const Guard& guard : guards_) {
+    const IValue& now = *guard.slot;
+    if (now.isTensor()) {
+      const at::Tensor& tensor = now.toTensor();
+      if (tensor.unsafeGetTensorImpl() != guard.object ||
+          address(tensor) != guard.data || !sameLayout(tensor, guard.layout)) {
+        return false;
+      }
+    } else if (now.isObject()) {
+      if (&now.toObjectRef() != guard.object)
+        return false;
+    } else if (guard.object != nullptr || !sameScalar(now, guard.scalar)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void BoundValues::guardSlot(const IValue& slot) {
+  for (const Guard& guard : guards_) {
+    if (guard.slot == &slot)
+      return;
+  }
+  Guard guard{&slot, nullptr, nullptr, {}, {}};
+  if (slot.isTensor()) {
+    const at::Tensor& tensor = slot.toTensor();
+    guard.object = tensor.unsafeGetTensorImpl();
+    guard.data = address(tensor);
+    if (tensor.defined())
+      appendLayout(tensor, guard.layout);
+  } else if (slot.isObject()) {
+    guard.object = &slot.toObjectRef();
+  } else {
+    guard.scalar = slot;
+  }
+  guards_.push_back(std::move(guard));
+}
+
+void BoundValues::resolve(const IValue& module) {
+  guards_.clear();
+  values_.clear();
+  if (module.isObject()) {
+    module_ = c10::weak_intrusive_ptr<c10::ivalue::Object>(module.toObject());
+    module_address_ = &module.toObjectRef();
+  } else {
+    module_address_ = nullptr;
+  }
+  for (const BoundValue& bound : *specification_) {
+    const IValue* slot = nullptr;
+    if (!bound.path.empty() && module.isObject()) {
+      slot = &module;
+      std::istringstream parts(bound.path);
+      std::string name;
+      while (slot != nullptr && std::getline(parts, name, '.')) {
+        if (!slot->isObject()) {
+          slot = nullptr;
+          break;
+        }
+        const auto& object = slot->toObjectRef();
+        const auto index = object.type()->findAttributeSlot(name);
+        slot = index ? &object.slots()[*index] : nullptr;
+        if (slot != nullptr)
+          guardSlot(*slot);
+      }
+    }
+    // The path is gone from a frozen module; its value is the stored one.
+    if (slot == nullptr)
+      slot = &bound.value;
+    guardSlot(*slot);
+    values_.push_back(*slot);
+  }
+}
+
+}  // namespace pcg

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "passes/sequence_state.h"
+#include "runtime/key.h"
+
+namespace pcg {
+
+/// The weights and other module attributes of one segment, as the calling
+/// module holds them now.
+///
+/// Attributes are looked up once; later calls compare the slots that hold them.
+/// A value counts as changed when another object is assigned, when a tensor's
+/// memory, sizes, strides or type change (`module.to`, `.data =`), or when a
+/// submodule on the path is replaced. In-place changes of a tensor's data are
+/// no change: graphs read the memory itself.
+/// Thread safety: none.
+class BoundValues {
+ public:
+  explicit BoundValues(const std::vector<BoundValue>& specification);
+
+  /// Brings the values up to date with the calling module and returns a number
+  /// that is the same exactly for equal values and addresses.
+  std::int64_t refresh(const c10::IValue& module);
+
+  /// Valid after refresh.
+  const std::vector<c10::IValue>& values() const { return values_; }
+  const std::optional<c10::Device>& device() const { return device_; }
+  const char* refusal() const { return refusal_; }
+
+ private:
+  struct Guard;
+  bool unchanged(const c10::IValue& module) const;
+  void resolve(const c10::IValue& module);
+  void guardSlot(const c10::IValue& slot);
+
+  const std::vector<BoundValue>* specification_;
+  std::vector<Guard> guards_;
+  std::vector<c10::IValue> values_;
+  std::optional<c10::Device> device_;
+  const char* refusal_ = nullptr;
+  // Keeps the address from being reused by another module; no strong
+  // reference, since the module holds the sequence that holds this.
+  c10::weak_intrusive_ptr<c10::ivalue::Object> module_;
+  const void* module_address_ = nullptr;
+  std::vector<KeyWords> variants_;
+  std::int64_t current_ = -1;
+};
+
+struct BoundValues::Guard {
+  const c10::IValue* slot;
+  const void* object;  ///< TensorImpl or sub-object; null for scalars.
+  const void* data;    ///< Tensor memory.
+  std::vector<std::int64_t> layout;
+  c10::IValue scalar;
+};
+
+}  // namespace pcg

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/custom_class.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "passes/sequence_state.h"
+#include "runtime/segment.h"
+
+namespace pcg {
+
+/// The object that a partitioned module holds in `pcg_sequence`: it owns the
+/// module's segments, and for each calling thread a context with its own back
+/// ends, slots and captures.
+///
+/// Saved with the module it keeps graphs as text, bound values and options,
+/// never captures; a loaded or deep-copied module captures afresh.
+///
+/// Thread safety: all methods may be called from any thread. Calls of one
+/// thread use that thread's context; at most kMostContexts contexts exist, and
+/// calls of further threads run eagerly, with a reason.
+class SegmentSequence : public torch::CustomClassHolder {
+ public:
+  static constexpr std::size_t kMostContexts = 8;
+
+  explicit SegmentSequence(SequenceState state);
+  ~SegmentSequence() override;
+
+  /// Runs the segment called `name`. Returns its outputs.
+  /// Throws std::runtime_error for a name that it does not hold.
+  std::vector<c10::IValue> run(const c10::IValue& module,
+                               const c10::IValue& name,
+                               std::vector<c10::IValue> inputs);
+
+  /// JSON: `segments: [{name, nodes, captures, replays, eager_calls,
+  /// reasons}]`, `backend`, `contexts`, `pool_bytes`. Segments that were split
+  /// are followed by their parts.
+  std::string report() const;
+
+  /// Drops all captures, warm-ups and statistics. No other thread may be in a
+  /// call.
+  void reset();
+
+  const SequenceState& state() const { return state_; }
+
+ private:
+  struct Context;
+
+  Context* contextOfThread();
+  std::size_t indexOf(const c10::IValue& name) const;
+
+  SequenceState state_;
+  Backend backend_;
+  std::vector<std::shared_ptr<const SegmentDefinition>> definitions_;
+  std::unordered_map<std::string, std::size_t> index_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::int64_t calls_without_context_ = 0;
+};
+
+}  // namespace pcg
