@@ -115,22 +115,22 @@ bool hasSideEffectsDeep(const Node& node) {
   return false;
 }
 
+bool drawsRandomNumbers(const Block& block) {
+  return std::any_of(
+      block.nodes().begin(), block.nodes().end(),
+      [](const Node* node) { return drawsRandomNumbers(*node); });
+}
+
 bool drawsRandomNumbers(const Node& node) {
-  if (node.isNondeterministic())
-    return true;
+  if (node.isNondeterministic()) return true;
   if (const auto* op = node.maybeOperator()) {
     for (const auto tag : op->getTags()) {
-      if (tag == at::Tag::nondeterministic_seeded)
-        return true;
+      if (tag == at::Tag::nondeterministic_seeded) return true;
     }
   }
-  for (const Block* block : node.blocks()) {
-    for (const Node* inner : block->nodes()) {
-      if (drawsRandomNumbers(*inner))
-        return true;
-    }
-  }
-  return false;
+  return std::any_of(
+      node.blocks().begin(), node.blocks().end(),
+      [](const Block* block) { return drawsRandomNumbers(*block); });
 }
 
 std::vector<std::size_t> writtenInputs(const Node& node) {
@@ -243,7 +243,13 @@ Provenance::Provenance(Graph& graph) {
 }
 
 bool Provenance::isLive(const Value* value) const {
-  return live_.count(value) != 0;
+  if (live_.count(value) != 0) return true;
+  if (live_places_.empty() || !isMutableContainer(*value->type())) return false;
+  const Origin& origin = originOf(value);
+  return std::any_of(origin.places.begin(), origin.places.end(),
+                     [this](const Origin::Place& place) {
+                       return live_places_.count(place.value) != 0;
+                     });
 }
 
 bool Provenance::isHostTensor(const Value* value) const {
@@ -374,6 +380,17 @@ bool Provenance::visitNode(Node* node) {
     changed |= host_tensors_.insert(node->output()).second;
     if (any_live)
       changed |= markLive(node->output());
+  }
+
+  // A container that takes up a live value is live under all its names.
+  if (any_live) {
+    for (const std::size_t position : writtenInputs(*node)) {
+      const Value* target = node->input(position);
+      if (!isMutableContainer(*target->type())) continue;
+      for (const Origin::Place& place : originOf(target).places) {
+        changed |= live_places_.insert(place.value).second;
+      }
+    }
   }
 
   // Liveness of host results.

@@ -68,6 +68,8 @@ class Provenance {
   bool joinOrigin(const torch::jit::Value* value, const Origin& origin);
 
   std::unordered_set<const torch::jit::Value*> live_;
+  // Containers that a live value was stored in, by where they were made.
+  std::unordered_set<const torch::jit::Value*> live_places_;
   std::unordered_set<const torch::jit::Value*> host_tensors_;
   std::unordered_set<const torch::jit::Value*> module_chain_;
   std::unordered_map<const torch::jit::Value*, Origin> origins_;
@@ -91,6 +93,7 @@ bool hasSideEffectsDeep(const torch::jit::Node& node);
 
 /// True if the node, or one in its blocks, draws from a default generator.
 bool drawsRandomNumbers(const torch::jit::Node& node);
+bool drawsRandomNumbers(const torch::jit::Block& block);
 
 /// Input positions that the node's schema declares as written.
 std::vector<std::size_t> writtenInputs(const torch::jit::Node& node);

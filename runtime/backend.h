@@ -28,6 +28,15 @@ class CaptureError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What a capture is told in advance of its body.
+struct CaptureHints {
+  /// Tensors from outside that the body uses, in slots or where they lie.
+  std::vector<at::Tensor> inputs;
+  /// Whether the body may draw from a default generator. If not, other threads
+  /// may do so while the capture lasts.
+  bool draws_random = true;
+};
+
 /// Recorded work that can be replayed. Owns everything it reads and writes
 /// except the memory that the caller passed in.
 /// Thread safety: none; replays of graphs from one backend must not overlap.
@@ -52,20 +61,20 @@ class CaptureBackend {
 
   virtual c10::Device device() const = 0;
 
-  /// Runs `body` eagerly on the thread and stream that captures use, ordered
-  /// after the caller's current stream and before what the caller enqueues
-  /// next. Exceptions pass through.
+  /// Runs `body` eagerly on the caller's current stream, so that what its
+  /// operators make at first use exists before a capture. Exceptions pass
+  /// through.
   virtual void warmUp(const std::function<void()>& body) = 0;
 
   /// Records the device work that `body` enqueues. The work is not run.
   ///
   /// Tensors that `body` creates live in the backend's pool; those the caller
   /// keeps stay valid, and are rewritten by each replay, as long as the caller
-  /// holds them. An exception from `body` passes through after the capture has
-  /// been rolled back, except that refusals by the device arrive as
-  /// CaptureError.
+  /// holds them. Memory from outside is unchanged by the capture itself. An
+  /// exception from `body` passes through, and what the device refuses arrives
+  /// as CaptureError, after the capture has been rolled back.
   virtual std::unique_ptr<CapturedGraph> capture(
-      const std::function<void()>& body) = 0;
+      const std::function<void()>& body, const CaptureHints& hints) = 0;
 
   /// Performs all copies, in as few launches as possible, on the caller's
   /// current stream. Destinations must not overlap any source.

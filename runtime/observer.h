@@ -1,10 +1,9 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "passes/capture_safety.h"
@@ -32,7 +31,8 @@ struct Culprit {
 /// Thread safety: use on one thread only.
 class WarmUpObserver final : public NodeListener {
  public:
-  explicit WarmUpObserver(c10::Device device);
+  /// `inputs` are the tensors that the segment gets from outside.
+  WarmUpObserver(c10::Device device, const std::vector<at::Tensor>& inputs);
   ~WarmUpObserver() override;
   WarmUpObserver(const WarmUpObserver&) = delete;
   WarmUpObserver& operator=(const WarmUpObserver&) = delete;

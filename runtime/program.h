@@ -53,8 +53,10 @@ class Program {
                                NodeListener* listener = nullptr,
                                const SegmentHandler* segments = nullptr) const;
 
- private:
+  /// The flat form; only the implementation knows it.
   struct Code;
+
+ private:
   std::unique_ptr<Code> code_;
 };
 

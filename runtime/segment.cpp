@@ -11,7 +11,9 @@
 #include "passes/operators.h"
 #include "passes/outline.h"
 #include "passes/plan.h"
+#include "passes/provenance.h"
 #include "passes/source_location.h"
+#include "runtime/device_tensors.h"
 
 namespace pcg {
 namespace {
@@ -60,24 +62,12 @@ bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
          b.storage().unsafeGetStorageImpl();
 }
 
-void collectTensors(const IValue& value, std::vector<at::Tensor>& tensors) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined())
-      tensors.push_back(value.toTensor());
-  } else if (value.isTuple()) {
-    for (const IValue& element : value.toTupleRef().elements()) {
-      collectTensors(element, tensors);
-    }
-  } else if (value.isList()) {
-    for (const IValue& element : value.toListRef()) {
-      collectTensors(element, tensors);
-    }
-  } else if (value.isGenericDict()) {
-    for (const auto& item : value.toGenericDict()) {
-      collectTensors(item.key(), tensors);
-      collectTensors(item.value(), tensors);
-    }
-  }
+std::vector<at::Tensor> tensorsIn(const IValue& value) {
+  std::vector<at::Tensor> tensors;
+  forEachTensor(value, [&](const at::Tensor& tensor) {
+    tensors.push_back(tensor);
+  });
+  return tensors;
 }
 
 }  // namespace
@@ -101,6 +91,8 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
       definition->maybe_written.push_back(aliases.hasWriters(input));
     }
   }
+  definition->draws_random =
+      drawsRandomNumbers(*graph->block());
   definition->program = std::make_shared<Program>(std::move(graph));
   return definition;
 }
@@ -239,6 +231,17 @@ std::vector<IValue> SegmentRunner::withBound(std::vector<IValue> inputs) const {
   return inputs;
 }
 
+CaptureHints SegmentRunner::hintsFor(const std::vector<IValue>& values) const {
+  CaptureHints hints;
+  hints.draws_random = definition_->draws_random;
+  for (const IValue& value : values) {
+    forEachTensor(value, [&](const at::Tensor& tensor) {
+      hints.inputs.push_back(tensor);
+    });
+  }
+  return hints;
+}
+
 void SegmentRunner::addReason(const std::string& reason) {
   const std::lock_guard<std::mutex> lock(report_mutex_);
   if (std::find(reasons_.begin(), reasons_.end(), reason) == reasons_.end()) {
@@ -369,20 +372,19 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
   std::vector<bool> maybe_written;
   key.weights.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<at::Tensor> tensors;
-    collectTensors(inputs[i], tensors);
-    maybe_written.insert(maybe_written.end(), tensors.size(),
+    const std::size_t count = tensorsIn(inputs[i]).size();
+    maybe_written.insert(maybe_written.end(), count,
                          definition_->maybe_written[i]);
-    key.weights.insert(key.weights.end(), tensors.size(),
-                       definition_->weights[i]);
+    key.weights.insert(key.weights.end(), count, definition_->weights[i]);
   }
   key.moving.assign(flat_.tensors.size(), false);
 
   std::vector<IValue> outputs;
   std::vector<Culprit> culprits;
   std::vector<IValue> arguments = withBound(std::move(inputs));
+  const CaptureHints hints = hintsFor(arguments);
   backend.warmUp([&] {
-    WarmUpObserver observer(backend.device());
+    WarmUpObserver observer(backend.device(), hints.inputs);
     outputs = definition_->program->run(std::move(arguments), &observer);
     culprits = observer.culprits();
   });
@@ -396,8 +398,11 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
   }
   key.state = Key::State::kSeen;
   std::vector<at::Tensor> results;
-  for (const IValue& output : outputs)
-    collectTensors(output, results);
+  for (const IValue& output : outputs) {
+    forEachTensor(output, [&](const at::Tensor& tensor) {
+      results.push_back(tensor);
+    });
+  }
   for (const at::Tensor& tensor : results) {
     if (tensor.requires_grad()) {
       key.state = Key::State::kEager;
@@ -495,6 +500,20 @@ SegmentRunner::Capture* SegmentRunner::capture(
     return nullptr;
   }
   backend.enterStream();
+  // A graph knows addresses. A storage over the same memory, rather than the
+  // caller's, so that neither its life nor its later moves matter.
+  std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> pins;
+  const auto pinned = [&pins](const c10::Storage& storage) {
+    for (const auto& [known, pin] : pins) {
+      if (known == storage.unsafeGetStorageImpl()) return pin;
+    }
+    auto* data = const_cast<void*>(storage.data());
+    pins.emplace_back(
+        storage.unsafeGetStorageImpl(),
+        c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
+                     at::DataPtr(data, storage.device()), nullptr, false));
+    return pins.back().second;
+  };
   std::vector<at::Tensor> arguments;
   std::vector<CopyOperation> copies;
   for (std::size_t i = 0; i < flat_.tensors.size(); ++i) {
@@ -509,7 +528,7 @@ SegmentRunner::Capture* SegmentRunner::capture(
             {input.slot.mutable_data(), input.address, input.bytes});
         break;
       case Capture::Input::Kind::kFixed:
-        arguments.push_back(tensorOver(tensor.storage(), layout));
+        arguments.push_back(tensorOver(pinned(tensor.storage()), layout));
         break;
       case Capture::Input::Kind::kUnread:
         arguments.push_back(isHostScalarTensor(tensor) ? tensor.clone()
@@ -522,35 +541,44 @@ SegmentRunner::Capture* SegmentRunner::capture(
   }
   backend.copy(copies);
 
+  // Knows the innermost node at work, also while an exception passes.
   struct Tracker final : NodeListener {
-    void before(const Node& node) override { current = &node; }
-    void after(const Node&) override {}
-    const Node* current = nullptr;
+    void before(const Node& node) override { nodes.push_back(&node); }
+    void after(const Node&) override { nodes.pop_back(); }
+    std::vector<const Node*> nodes;
   } tracker;
   std::vector<IValue> outputs;
+  std::string failure;
   try {
-    result->graph = backend.capture([&] {
-      std::vector<IValue> values;
-      std::size_t next = 0;
-      for (const IValue& input : inputs) {
-        values.push_back(withTensors(input, arguments, next));
-      }
-      outputs =
-          definition_->program->run(withBound(std::move(values)), &tracker);
-    });
-  } catch (const CaptureError& error) {
-    if (tracker.current != nullptr) {
-      replan({{tracker.current,
-               {CaptureClass::kUnsafe, Reason::kNone,
-                "could not be captured: " + firstLine(error.what())}}});
-      return nullptr;
+    std::vector<IValue> values;
+    std::size_t next = 0;
+    for (const IValue& input : inputs) {
+      values.push_back(withTensors(input, arguments, next));
     }
-    key.state = Key::State::kEager;
-    key.eager_reason = "capture failed: " + firstLine(error.what());
-    return nullptr;
+    values = withBound(std::move(values));
+    const CaptureHints hints = hintsFor(values);
+    result->graph = backend.capture(
+        [&] {
+          outputs = definition_->program->run(std::move(values), &tracker);
+        },
+        hints);
+  } catch (const c10::OutOfMemoryError& error) {
+    tracker.nodes.clear();
+    failure = firstLine(error.what());
   } catch (const std::exception& error) {
-    key.state = Key::State::kEager;
-    key.eager_reason = "capture failed: " + firstLine(error.what());
+    failure = firstLine(error.what());
+  }
+  if (!failure.empty()) {
+    // The same body has just run eagerly, so the node at work is what a capture
+    // cannot hold.
+    if (!tracker.nodes.empty()) {
+      replan({{tracker.nodes.back(),
+               {CaptureClass::kUnsafe, Reason::kNone,
+                "could not be captured: " + failure}}});
+    } else {
+      key.state = Key::State::kEager;
+      key.eager_reason = "capture failed: " + failure;
+    }
     return nullptr;
   }
   recordOutputs(*result, outputs, arguments);
@@ -582,9 +610,7 @@ void SegmentRunner::recordOutputs(Capture& capture,
   std::vector<const c10::StorageImpl*> storages;
   const auto& bound = bound_.values();
   for (std::size_t position = 0; position < outputs.size(); ++position) {
-    std::vector<at::Tensor> tensors;
-    collectTensors(outputs[position], tensors);
-    for (const at::Tensor& tensor : tensors) {
+    for (const at::Tensor& tensor : tensorsIn(outputs[position])) {
       Capture::Output output;
       const auto same = [&](const at::Tensor& other) {
         return other.is_same(tensor);

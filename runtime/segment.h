@@ -41,6 +41,7 @@ struct SegmentDefinition {
   std::vector<bool> maybe_written;  ///< Inputs, by alias analysis.
   std::vector<bool> weights;        ///< Call inputs bound by a parent.
   std::int64_t nodes = 0;
+  bool draws_random = false;
 };
 
 /// Makes a definition from a graph whose last inputs are `bound`.
@@ -119,6 +120,7 @@ class SegmentRunner {
   void makeRoom();
   void replan(const std::vector<Culprit>& culprits);
   void addReason(const std::string& reason);
+  CaptureHints hintsFor(const std::vector<c10::IValue>& values) const;
   std::vector<c10::IValue> withBound(std::vector<c10::IValue> inputs) const;
 
   std::shared_ptr<const SegmentDefinition> definition_;

@@ -1,0 +1,754 @@
+#include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+#include "runtime/backend.h"
+#include "runtime/cuda/batched_copy.h"
+
+namespace pcg {
+namespace {
+
+using c10::cuda::CUDAStream;
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) {
+    return;
+  }
+  (void)cudaGetLastError();
+  throw std::runtime_error(std::string(what) + ": " +
+                           cudaGetErrorString(error));
+}
+
+std::string firstLine(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text =
+      torch_error ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+template <typename Step>
+void ignoringErrors(const Step& step) noexcept {
+  try {
+    step();
+  } catch (...) {
+  }
+}
+
+// ---- streams and their order ------------------------------------------------
+
+class Event {
+ public:
+  Event() = default;
+  ~Event() {
+    if (event_ != nullptr) {
+      (void)cudaEventDestroy(event_);
+    }
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(CUDAStream stream) {
+    if (event_ == nullptr) {
+      check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+            "cannot create an event");
+    }
+    check(cudaEventRecord(event_, stream.stream()), "cannot record an event");
+  }
+
+  void holdBack(CUDAStream stream) {
+    check(cudaStreamWaitEvent(stream.stream(), event_, 0),
+          "cannot wait for an event");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Streams that torch did not create may be destroyed at any time, and a new one
+// may get the same handle. Torch uses the handle as their id.
+bool isForeign(CUDAStream stream) {
+  return stream.stream() != nullptr &&
+         reinterpret_cast<c10::StreamId>(stream.stream()) == stream.id();
+}
+
+// Keeps work in order that moves from stream to stream. The current device has
+// to be the streams' device.
+class StreamOrder {
+ public:
+  // Orders what `stream` gets next after all work so far.
+  void enter(CUDAStream stream) {
+    if (last_ && (recorded_ || *last_ != stream)) {
+      if (!recorded_) {
+        event_.record(*last_);
+      }
+      event_.holdBack(stream);
+    }
+    if (!isForeign(stream)) {
+      last_ = stream;
+      recorded_ = false;
+    }
+  }
+
+  // To be called after each piece of work. A stream that is there to stay
+  // costs nothing: its event is recorded once another stream needs it.
+  void leave(CUDAStream stream) {
+    last_ = stream;
+    recorded_ = isForeign(stream);
+    if (recorded_) {
+      event_.record(stream);
+    }
+  }
+
+ private:
+  std::optional<CUDAStream> last_;
+  bool recorded_ = false;  // event_ stands for the last work
+  Event event_;
+};
+
+// A stream for the captures of one owner at a time. Torch's pool would hand
+// the same stream to several, and workspaces are found by stream. Streams are
+// passed on and never destroyed: the allocator keeps free memory for each.
+class OwnStream {
+ public:
+  explicit OwnStream(c10::DeviceIndex device) : device_(device) {
+    const std::lock_guard<std::mutex> lock(unused().mutex);
+    auto& streams = unused().streams;
+    const auto it = std::find_if(
+        streams.begin(), streams.end(),
+        [&](const auto& unused) { return unused.first == device; });
+    if (it != streams.end()) {
+      stream_ = it->second;
+      streams.erase(it);
+      return;
+    }
+    // Non-blocking: a capture must not involve the legacy stream.
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+          "cannot create a stream");
+  }
+  ~OwnStream() {
+    const std::lock_guard<std::mutex> lock(unused().mutex);
+    ignoringErrors([&] { unused().streams.emplace_back(device_, stream_); });
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  CUDAStream get() const {
+    return c10::cuda::getStreamFromExternal(stream_, device_);
+  }
+
+ private:
+  struct Unused {
+    std::mutex mutex;
+    std::vector<std::pair<c10::DeviceIndex, cudaStream_t>> streams;
+  };
+  static Unused& unused() {
+    static auto* unused = new Unused;  // Owners may outlive static objects.
+    return *unused;
+  }
+
+  c10::DeviceIndex device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+// What all backends of one device share: torch's default generator. Torch
+// guards neither its list of graphs nor the seed and offset in device memory,
+// which the beginning of each capture and each replay that draws overwrite.
+struct SharedGenerator {
+  // Recursive: the body of a capture may destroy a graph.
+  std::recursive_mutex mutex;
+  StreamOrder order;  // of the work that uses the device memory
+};
+
+SharedGenerator& sharedGenerator(c10::DeviceIndex device) {
+  static auto* generators =
+      new std::array<SharedGenerator, C10_COMPILE_TIME_MAX_GPUS>;
+  return generators->at(static_cast<std::size_t>(device));
+}
+
+// ---- memory -----------------------------------------------------------------
+
+// A memory pool for device memory and one for pinned host memory, of one name.
+// Torch refuses a pool whose last graph is gone; this keeps it for the next.
+class Pool {
+ public:
+  explicit Pool(c10::DeviceIndex device)
+      : device_(device), id_(at::cuda::graph_pool_handle()) {
+    allocator::get()->createOrIncrefPool(device_, id_);
+    auto* host = at::getHostAllocator(at::kCUDA);
+    host->begin_allocate_to_pool(id_, [](c10::Stream) { return false; });
+    host->end_allocate_to_pool(id_);
+  }
+  ~Pool() {
+    ignoringErrors([&] { allocator::get()->releasePool(device_, id_); });
+    ignoringErrors([&] { at::getHostAllocator(at::kCUDA)->release_pool(id_); });
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  c10::MempoolId_t id() const { return id_; }
+
+  std::size_t bytes() const {
+    std::size_t bytes = 0;
+    const auto snapshot = allocator::snapshot(id_, /*include_traces=*/false);
+    for (const auto& segment : snapshot.segments) {
+      if (segment.device == device_ && segment.owner_private_pool_id == id_) {
+        bytes += segment.total_size;
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  c10::DeviceIndex device_;
+  c10::MempoolId_t id_;
+};
+
+// The cuBLAS workspaces that captures on one stream have used, kept for as long
+// as graphs may use them.
+//
+// Torch keeps workspaces in maps by handle and stream. One that a capture makes
+// lies in the capture's pool, and `clearCublasWorkspaces` would free it: memory
+// that a later capture can hand out, and that earlier graphs still write to.
+// (Seen in torch 2.11; to be dropped when torch ties workspaces to graphs.)
+class Workspaces {
+ public:
+  explicit Workspaces(CUDAStream stream) : stream_(stream.stream()) {}
+  ~Workspaces() {
+    forOwnEntries([&](auto& map, auto it) {
+      return it->second.get_context() == nullptr ? map.erase(it)
+                                                 : std::next(it);
+    });
+  }
+  Workspaces(const Workspaces&) = delete;
+  Workspaces& operator=(const Workspaces&) = delete;
+
+  // Takes the memory over and leaves the entries, whatever thread made them.
+  void adopt() {
+    forOwnEntries([&](auto&, auto it) {
+      at::DataPtr& entry = it->second;
+      if (entry.get_context() != nullptr) {
+        memory_.push_back(std::move(entry));
+        const at::DataPtr& owned = memory_.back();
+        entry = at::DataPtr(owned.get(), owned.device());
+      }
+      return std::next(it);
+    });
+  }
+
+ private:
+  template <typename Visit>
+  void forOwnEntries(const Visit& visit) {
+    for (auto* all : {&at::cuda::cublas_handle_stream_to_workspace(),
+                      &at::cuda::cublaslt_handle_stream_to_workspace()}) {
+      const std::unique_lock<std::shared_mutex> lock(all->mutex);
+      for (auto it = all->map.begin(); it != all->map.end();) {
+        it = std::get<1>(it->first) == stream_ ? visit(all->map, it)
+                                               : std::next(it);
+      }
+    }
+  }
+
+  void* stream_;
+  std::vector<at::DataPtr> memory_;
+};
+
+// ---- graphs -----------------------------------------------------------------
+
+class WarningsOff : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+// Torch's graph, with the access that rolling back a failed capture needs.
+class Graph final : public at::cuda::CUDAGraph {
+ public:
+  Graph() : CUDAGraph(/*keep_graph=*/true) {}
+
+  bool drawsRandomNumbers() const {
+    for (const auto& [state, increment] : captured_generator_states_) {
+      if (increment != 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Torch refuses eager random numbers, on any thread, while the generator is
+  // marked as capturing. Unmarked, it refuses them inside the capture instead.
+  void leaveGeneratorsAlone() {
+    for (const auto& item : captured_generator_states_) {
+      item.first->capturing_ = false;
+    }
+  }
+
+  // Undoes capture_begin after a failure. `capture_end` throws before it does
+  // any of this; what it leaves would fail every later capture in the pool and
+  // every later eager random number.
+  void rollBack(cudaStream_t stream) noexcept {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone) {
+      cudaGraph_t partial = nullptr;
+      (void)cudaStreamEndCapture(stream, &partial);
+      if (partial != nullptr) {
+        (void)cudaGraphDestroy(partial);
+      }
+    }
+    (void)cudaGetLastError();
+    for (const auto& item : captured_generator_states_) {
+      item.first->capturing_ = false;
+      item.first->offset_intragraph_ = 0;
+    }
+    if (capture_ended_ || capture_dev_ == UNDEFINED_DEVICE) {
+      return;  // The destructor releases the pools, or they were not entered.
+    }
+    // Each step may find that the failure came before or after it was due.
+    auto* host = at::getHostAllocator(at::kCUDA);
+    ignoringErrors(
+        [&] { allocator::endAllocateToPool(capture_dev_, mempool_id_); });
+    ignoringErrors([&] { host->end_allocate_to_pool(mempool_id_); });
+    ignoringErrors(
+        [&] { allocator::get()->releasePool(capture_dev_, mempool_id_); });
+    ignoringErrors([&] { host->release_pool(mempool_id_); });
+  }
+};
+
+// "" for device memory.
+std::string kindOfHostMemory(const void* pointer) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "unknown";
+  }
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+    case cudaMemoryTypeManaged:
+      return "";
+    case cudaMemoryTypeHost:
+      return "pinned host";
+    default:
+      return "pageable host";
+  }
+}
+
+// Nobody keeps host memory until the replay, and its contents would be those of
+// the capture or newer ones, at random.
+void refuseHostMemory(const void* pointer, const char* action) {
+  if (pointer == nullptr) {
+    return;
+  }
+  const std::string kind = kindOfHostMemory(pointer);
+  if (!kind.empty()) {
+    throw CaptureError("the capture contains " + std::string(action) + " " +
+                       kind + " memory");
+  }
+}
+
+struct Contents {
+  std::int64_t work = 0;  // kernels, copies and fills
+  bool needs_launch = false;
+};
+
+// Looks through a graph and throws CaptureError where it holds what a replay
+// must not do.
+Contents inspect(cudaGraph_t graph) {
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "cannot read a graph");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count != 0) {  // An error otherwise.
+    check(cudaGraphGetNodes(graph, nodes.data(), &count),
+          "cannot read a graph");
+  }
+  Contents contents;
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    check(cudaGraphNodeGetType(node, &type), "cannot read a graph node");
+    contents.needs_launch |= type != cudaGraphNodeTypeEmpty;
+    switch (type) {
+      case cudaGraphNodeTypeKernel:
+        ++contents.work;
+        break;
+      case cudaGraphNodeTypeMemset: {
+        ++contents.work;
+        cudaMemsetParams fill{};
+        check(cudaGraphMemsetNodeGetParams(node, &fill), "cannot read a fill");
+        refuseHostMemory(fill.dst, "a fill of");
+        break;
+      }
+      case cudaGraphNodeTypeMemcpy: {
+        ++contents.work;
+        cudaMemcpy3DParms copy{};
+        check(cudaGraphMemcpyNodeGetParams(node, &copy), "cannot read a copy");
+        refuseHostMemory(copy.srcPtr.ptr, "a copy from");
+        refuseHostMemory(copy.dstPtr.ptr, "a copy to");
+        break;
+      }
+      case cudaGraphNodeTypeGraph: {
+        cudaGraph_t child = nullptr;
+        check(cudaGraphChildGraphNodeGetGraph(node, &child),
+              "cannot read a child graph");
+        const Contents inner = inspect(child);
+        contents.work += inner.work;
+        break;
+      }
+      case cudaGraphNodeTypeHost:
+        throw CaptureError("the capture contains a call of a host function");
+      default:
+        break;
+    }
+  }
+  return contents;
+}
+
+// What the backend's graphs need for as long as one of them lives.
+struct Resources {
+  explicit Resources(c10::Device where)
+      : device(where), stream(where.index()), workspaces(stream.get()) {}
+  ~Resources() {
+    // Replays may be under way; the stream's next owner comes after them.
+    ignoringErrors([&] {
+      const c10::cuda::CUDAGuard guard(device);
+      order.enter(stream.get());
+    });
+  }
+  Resources(const Resources&) = delete;
+  Resources& operator=(const Resources&) = delete;
+
+  c10::Device device;
+  OwnStream stream;
+  Workspaces workspaces;
+  StreamOrder order;  // of replays and copies
+};
+
+class CudaGraph final : public CapturedGraph {
+ public:
+  CudaGraph(std::unique_ptr<Graph> graph, Contents contents,
+            std::shared_ptr<Pool> pool, std::shared_ptr<Resources> resources)
+      : resources_(std::move(resources)),
+        pool_(std::move(pool)),
+        graph_(std::move(graph)),
+        size_(contents.work),
+        exec_(contents.needs_launch ? graph_->raw_cuda_graph_exec() : nullptr),
+        draws_(graph_->drawsRandomNumbers()) {}
+
+  ~CudaGraph() override {
+    const std::lock_guard<std::recursive_mutex> lock(shared().mutex);
+    graph_.reset();
+  }
+
+  void replay() override {
+    if (exec_ == nullptr) {
+      return;
+    }
+    const c10::cuda::CUDAGuard guard(resources_->device);
+    const auto stream =
+        c10::cuda::getCurrentCUDAStream(resources_->device.index());
+    if (draws_) {
+      replayDrawing(stream);
+    } else {
+      check(cudaGraphLaunch(exec_, stream.stream()), "cannot launch a graph");
+    }
+    resources_->order.leave(stream);
+  }
+
+  std::int64_t size() const override { return size_; }
+
+ private:
+  // Torch's replay first sets seed and offset on the current stream.
+  void replayDrawing(CUDAStream stream) {
+    const std::lock_guard<std::recursive_mutex> lock(shared().mutex);
+    shared().order.enter(stream);
+    {
+      auto generator =
+          at::cuda::detail::getDefaultCUDAGenerator(stream.device_index());
+      const std::lock_guard<std::mutex> no_draws(generator.mutex());
+      graph_->replay();
+    }
+    shared().order.leave(stream);
+  }
+
+  SharedGenerator& shared() const {
+    return sharedGenerator(resources_->device.index());
+  }
+
+  std::shared_ptr<Resources> resources_;  // outlives graph_
+  std::shared_ptr<Pool> pool_;
+  std::unique_ptr<Graph> graph_;
+  std::int64_t size_;
+  cudaGraphExec_t exec_;
+  bool draws_;
+};
+
+// ---- what a failure means ---------------------------------------------------
+
+bool isCaptured(cudaStream_t stream, cudaStreamCaptureStatus status) {
+  cudaStreamCaptureStatus actual = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &actual) == cudaSuccess &&
+         actual == status;
+}
+
+// Whether an exception of a body says that captures cannot hold what it did.
+bool isRefusal(const std::exception& error) {
+  if (const auto* cuda = dynamic_cast<const c10::AcceleratorError*>(&error)) {
+    return cuda->get_error_code() >= cudaErrorStreamCaptureUnsupported &&
+           cuda->get_error_code() <= cudaErrorStreamCaptureWrongThread;
+  }
+  // Torch refuses some calls before CUDA sees them.
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  if (torch_error == nullptr) {
+    return false;
+  }
+  const std::string text = torch_error->what_without_backtrace();
+  return text.find("graph capture") != std::string::npos ||
+         text.find("is capturing") != std::string::npos ||
+         text.find("capture mode") != std::string::npos;
+}
+
+// ---- the backend ------------------------------------------------------------
+
+class CudaBackend final : public CaptureBackend {
+ public:
+  explicit CudaBackend(c10::Device device) : device_(device) {
+    const c10::cuda::CUDAGuard guard(device);
+    resources_ = std::make_shared<Resources>(device);
+    pool_ = std::make_shared<Pool>(device.index());
+  }
+
+  c10::Device device() const override { return device_; }
+
+  // On the caller's stream, since the results live on there: memory belongs to
+  // the stream it was allocated on. What operators make at first use (handles,
+  // plans, modules) they keep by thread or by device; only workspaces go by
+  // stream, and those a capture may make.
+  void warmUp(const std::function<void()>& body) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    body();
+  }
+
+  // No device-wide synchronization comes first. It would keep the capture from
+  // disturbing work under way, or the reverse; but nothing shares the stream,
+  // in thread-local mode other threads are neither restricted nor able to
+  // break the capture by allocating, and the events below order the little
+  // work that surrounds it.
+  std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
+                                         const CaptureHints& hints) override {
+    const c10::cuda::CUDAGuard device_guard(device_);
+    const auto caller = c10::cuda::getCurrentCUDAStream(device_.index());
+    const CUDAStream own = resources_->stream.get();
+    if (isCapturing(device_)) {
+      throw CaptureError("the caller's stream is being captured already");
+    }
+    enterStream();
+    SharedGenerator& shared = sharedGenerator(device_.index());
+    const std::lock_guard<std::recursive_mutex> turn(shared.mutex);
+    boundary_.record(caller);
+    boundary_.holdBack(own);
+    shared.order.enter(own);
+    const auto leave = [&] {
+      resources_->workspaces.adopt();
+      shared.order.leave(own);
+      boundary_.record(own);
+      boundary_.holdBack(caller);
+    };
+    std::unique_ptr<CapturedGraph> result;
+    try {
+      result = record(body, hints);
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+    return result;
+  }
+
+  void copy(const std::vector<CopyOperation>& operations) override {
+    if (operations.empty()) {
+      return;
+    }
+    const c10::cuda::CUDAGuard guard(device_);
+    const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+    if (operations.size() == 1) {
+      const CopyOperation& only = operations.front();
+      check(cudaMemcpyAsync(only.destination, only.source, only.bytes,
+                            cudaMemcpyDeviceToDevice, stream.stream()),
+            "cannot copy a tensor");
+    } else {
+      std::array<BatchedCopy, kMostBatchedCopies> batch;
+      std::size_t next = 0;
+      while (next < operations.size()) {
+        const std::size_t count =
+            std::min(batch.size(), operations.size() - next);
+        for (std::size_t i = 0; i < count; ++i, ++next) {
+          const CopyOperation& operation = operations[next];
+          batch[i] = {operation.destination, operation.source, operation.bytes};
+        }
+        check(launchBatchedCopy(batch.data(), static_cast<int>(count),
+                                stream.stream()),
+              "cannot copy tensors");
+      }
+    }
+    resources_->order.leave(stream);
+  }
+
+  at::DataPtr allocate(std::size_t bytes) override {
+    const c10::cuda::CUDAGuard guard(device_);
+    return allocator::get()->allocate(bytes);
+  }
+
+  void enterStream() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    resources_->order.enter(c10::cuda::getCurrentCUDAStream(device_.index()));
+  }
+
+  std::size_t poolBytes() const override {
+    std::size_t bytes = pool_->bytes();
+    for (const std::weak_ptr<Pool>& abandoned : abandoned_) {
+      if (const auto pool = abandoned.lock()) {
+        bytes += pool->bytes();
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  std::unique_ptr<CapturedGraph> record(const std::function<void()>& body,
+                                        const CaptureHints& hints) {
+    const CUDAStream own = resources_->stream.get();
+    const c10::cuda::CUDAStreamGuard stream_guard(own);
+    auto graph = std::make_unique<Graph>();
+    try {
+      auto generator =
+          at::cuda::detail::getDefaultCUDAGenerator(device_.index());
+      const std::lock_guard<std::mutex> no_draws(generator.mutex());
+      graph->capture_begin(pool_->id(), cudaStreamCaptureModeThreadLocal);
+      if (!hints.draws_random) {
+        graph->leaveGeneratorsAlone();
+      }
+    } catch (const std::exception& error) {
+      abandon(*graph);
+      throw CaptureError("cannot begin a capture: " + firstLine(error));
+    }
+    try {
+      body();
+    } catch (const c10::OutOfMemoryError&) {
+      abandon(*graph);  // Says nothing about the body, captured or not.
+      throw;
+    } catch (const std::exception& error) {
+      const bool refused =
+          isCaptured(own.stream(), cudaStreamCaptureStatusInvalidated) ||
+          isRefusal(error);
+      abandon(*graph);
+      if (refused) {
+        throw CaptureError(firstLine(error));
+      }
+      throw;
+    } catch (...) {
+      abandon(*graph);
+      throw;
+    }
+    try {
+      WarningsOff silent;  // An empty capture is no cause for one.
+      const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+      graph->capture_end();
+    } catch (const std::exception& error) {
+      abandon(*graph);
+      throw CaptureError(firstLine(error));
+    }
+    Contents contents;
+    try {
+      contents = inspect(graph->raw_cuda_graph());
+      if (contents.needs_launch) {
+        graph->instantiate();
+        check(cudaGraphUpload(graph->raw_cuda_graph_exec(), own.stream()),
+              "cannot upload a graph");
+      }
+    } catch (const std::exception& error) {
+      (void)cudaGetLastError();
+      throw CaptureError(firstLine(error));
+    }
+    return std::make_unique<CudaGraph>(std::move(graph), contents, pool_,
+                                       resources_);
+  }
+
+  // The pool of a failed capture is not used again. Older graphs keep it.
+  void abandon(Graph& graph) {
+    graph.rollBack(resources_->stream.get().stream());
+    abandoned_.erase(
+        std::remove_if(abandoned_.begin(), abandoned_.end(),
+                       [](const auto& pool) { return pool.expired(); }),
+        abandoned_.end());
+    abandoned_.push_back(pool_);
+    pool_ = std::make_shared<Pool>(device_.index());
+  }
+
+  c10::Device device_;
+  std::shared_ptr<Resources> resources_;
+  std::shared_ptr<Pool> pool_;
+  std::vector<std::weak_ptr<Pool>> abandoned_;
+  Event boundary_;  // between the caller's stream and the captures'
+};
+
+// Why captures are impossible on a device; "" where they are not.
+std::string whyUnusable(c10::Device device) {
+  if (!device.is_cuda()) {
+    return "it is no CUDA device";
+  }
+  try {
+    const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();
+    if (device.index() >= count) {
+      return "there are only " + std::to_string(count) + " GPUs";
+    }
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  } catch (const std::exception& error) {
+    return firstLine(error);
+  }
+  if (allocator::get()->name() != "native") {
+    return "captures need torch's native allocator, not " +
+           allocator::get()->name();
+  }
+  return "";
+}
+
+}  // namespace
+
+bool isCapturing(c10::Device device) {
+  if (!device.is_cuda()) {
+    return false;
+  }
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const auto stream = c10::cuda::getCurrentCUDAStream(device.index());
+  if (cudaStreamIsCapturing(stream.stream(), &status) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return true;  // The legacy stream, while a blocking stream is captured.
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+std::unique_ptr<CaptureBackend> makeCudaBackend(c10::Device device) {
+  const std::string why = whyUnusable(device);
+  if (!why.empty()) {
+    throw std::runtime_error("cannot capture on " + device.str() + ": " + why);
+  }
+  if (!device.has_index()) {
+    device.set_index(c10::cuda::current_device());
+  }
+  return std::make_unique<CudaBackend>(device);
+}
+
+}  // namespace pcg

@@ -1,0 +1,174 @@
+#include "runtime/observer.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <utility>
+
+#include "runtime/device_tensors.h"
+#include "runtime/refusal.h"
+
+namespace pcg {
+namespace {
+
+using c10::IValue;
+using torch::jit::Node;
+
+CaptureSafety unsafe(Reason reason) {
+  return {CaptureClass::kUnsafe, reason, describe(reason)};
+}
+
+// Nodes that the plan admits since most calls do not reach them.
+bool hasHostEffect(const Node& node) {
+  return node.kind() == torch::jit::aten::warn;
+}
+
+// Carried from an operator's begin to its end: arguments are gone by then.
+struct OperatorInFlight final : at::ObserverContext {
+  explicit OperatorInFlight(bool device) : on_device(device) {}
+  bool on_device;
+};
+
+}  // namespace
+
+struct WarmUpObserver::State {
+  State(c10::Device where, const std::vector<at::Tensor>& inputs)
+      : device(where), tensors(inputs) {}
+
+  // The innermost node last: nodes of a block run within its owner.
+  std::vector<const Node*> nodes;
+  std::vector<Culprit> culprits;
+  c10::Device device;
+  DeviceTensors tensors;
+  int depth = 0;
+  at::CallbackHandle callback = 0;
+
+  void blame(CaptureSafety why) {
+    if (nodes.empty()) return;
+    for (const Culprit& culprit : culprits) {
+      if (culprit.node == nodes.back()) return;
+    }
+    culprits.push_back({nodes.back(), std::move(why)});
+  }
+
+  std::unique_ptr<at::ObserverContext> enter(
+      const at::RecordFunction& function) {
+    const int level = depth++;
+    const auto inputs = function.inputs();
+    // The API hands out constants in a form that its own readers do not take.
+    const auto arguments = c10::ArrayRef<IValue>(
+        const_cast<IValue*>(inputs.data()), inputs.size());
+    const bool on_device =
+        device.is_cpu() && !nodes.empty() && tensors.onDevice(arguments);
+    const auto name = function.operator_name();
+    const auto op = name ? c10::Dispatcher::singleton().findSchema(*name)
+                         : std::nullopt;
+    if (op && !nodes.empty()) {
+      if (on_device) {
+        inspectOnHost(*op, arguments, level);
+      } else if (!device.is_cpu()) {
+        inspectOnDevice(*op, arguments);
+      }
+    }
+    return std::make_unique<OperatorInFlight>(on_device);
+  }
+
+  // CPU kernels read scalars in places where a GPU's do not, so below an
+  // operator only sizes made from data count.
+  void inspectOnHost(const c10::OperatorHandle& op,
+                     c10::ArrayRef<IValue> arguments, int level) {
+    if (level == 0) {
+      if (auto why = refusalOf(op, arguments)) blame(std::move(*why));
+    } else if (op.hasTag(at::Tag::dynamic_output_shape)) {
+      if (auto why = refusalByTags(op)) blame(std::move(*why));
+    }
+  }
+
+  void inspectOnDevice(const c10::OperatorHandle& op,
+                       c10::ArrayRef<IValue> arguments) {
+    bool on_gpu = false;
+    bool on_cpu = false;
+    bool large_on_cpu = false;
+    forEachTensor(arguments, [&](const at::Tensor& tensor) {
+      if (tensor.device().is_cpu()) {
+        on_cpu = true;
+        large_on_cpu |= tensor.dim() > 0;
+      } else {
+        on_gpu = true;
+      }
+    });
+    if (on_gpu) {
+      const std::string& base = op.operator_name().name;
+      if (on_cpu && (base == "aten::copy_" || base == "aten::_to_copy")) {
+        blame(unsafe(Reason::kDeviceTransfer));
+        return;
+      }
+      if (auto why = refusalOf(op, arguments)) blame(std::move(*why));
+    } else if (large_on_cpu) {
+      blame(unsafe(Reason::kHostComputation));
+    }
+  }
+
+  void leave(const at::RecordFunction& function,
+             const at::ObserverContext* context) {
+    --depth;
+    const auto* in_flight = static_cast<const OperatorInFlight*>(context);
+    if (in_flight == nullptr || !in_flight->on_device) return;
+    forEachTensor(c10::ArrayRef<IValue>(function.outputs()),
+                  [&](const at::Tensor& tensor) { tensors.add(tensor); });
+  }
+};
+
+namespace {
+
+// Callbacks are plain functions; this is where they find the observer of their
+// thread. On the threads of the autograd engine they find none: what runs
+// there is judged by the capture itself.
+thread_local void* watching = nullptr;
+
+}  // namespace
+
+WarmUpObserver::WarmUpObserver(c10::Device device,
+                               const std::vector<at::Tensor>& inputs)
+    : state_(std::make_unique<State>(device, inputs)) {
+  watching = state_.get();
+  state_->callback = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& function)
+              -> std::unique_ptr<at::ObserverContext> {
+            if (watching == nullptr) return nullptr;
+            return static_cast<State*>(watching)->enter(function);
+          },
+          [](const at::RecordFunction& function,
+             at::ObserverContext* context) {
+            if (watching == nullptr) return;
+            static_cast<State*>(watching)->leave(function, context);
+          })
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({at::RecordScope::FUNCTION}));
+}
+
+WarmUpObserver::~WarmUpObserver() {
+  at::removeCallback(state_->callback);
+  watching = nullptr;
+}
+
+void WarmUpObserver::before(const Node& node) {
+  state_->nodes.push_back(&node);
+  if (hasHostEffect(node)) state_->blame(unsafe(Reason::kSideEffect));
+}
+
+void WarmUpObserver::after(const Node&) { state_->nodes.pop_back(); }
+
+const std::vector<Culprit>& WarmUpObserver::culprits() const {
+  return state_->culprits;
+}
+
+const Node* WarmUpObserver::current() const {
+  return state_->nodes.empty() ? nullptr : state_->nodes.back();
+}
+
+}  // namespace pcg

@@ -1,0 +1,130 @@
+#include "tools/pcg-opt/output_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "tools/pcg-opt/diagnostics.h"
+
+namespace pcg::opt {
+namespace {
+
+// Read by a signal handler.
+char temporary_on_disk[PATH_MAX + 1];  // NOLINT(modernize-avoid-c-arrays)
+volatile std::sig_atomic_t has_temporary = 0;
+
+extern "C" void removeTemporaryAndDie(int signal) {
+  if (has_temporary != 0) ::unlink(temporary_on_disk);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void remember(const std::string& path) {
+  if (path.size() > PATH_MAX) return;
+  std::memcpy(temporary_on_disk, path.c_str(), path.size() + 1);
+  has_temporary = 1;
+}
+
+void forget() { has_temporary = 0; }
+
+[[noreturn]] void cannotWrite(const std::string& path, int error) {
+  throw ToolError(kBadUsage,
+                  "cannot write " + path + ": " + std::strerror(error));
+}
+
+std::string resolved(const std::string& path) {
+  char* real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return path;
+  std::string result(real);
+  std::free(real);  // NOLINT(cppcoreguidelines-no-malloc)
+  return result;
+}
+
+std::string folderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return "";
+  return path.substr(0, slash + 1);
+}
+
+mode_t usualMode() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path)
+    : path_(path), target_(resolved(path)) {
+  struct stat info {};
+  const bool exists = ::stat(target_.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) cannotWrite(path_, EISDIR);
+  if (!exists && !path.empty() && path.back() == '/') {
+    cannotWrite(path_, EISDIR);
+  }
+  if (exists && ::access(target_.c_str(), W_OK) != 0) {
+    cannotWrite(path_, errno);
+  }
+  if (!exists || S_ISREG(info.st_mode)) {
+    openTemporary();
+    ::chmod(temporary_.c_str(), exists ? info.st_mode & 07777 : usualMode());
+  }
+  stream_.open(temporary_.empty() ? target_ : temporary_,
+               std::ios::binary | std::ios::trunc);
+  if (!stream_) {
+    const int error = errno;
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    forget();
+    cannotWrite(path_, error);
+  }
+}
+
+void OutputFile::openTemporary() {
+  const std::string pattern = folderOf(target_) + ".pcg-opt-XXXXXX";
+  std::vector<char> name(pattern.begin(), pattern.end());
+  name.push_back('\0');
+  const int descriptor = ::mkstemp(name.data());
+  if (descriptor < 0) cannotWrite(path_, errno);
+  ::close(descriptor);
+  temporary_ = name.data();
+  remember(temporary_);
+}
+
+OutputFile::~OutputFile() {
+  stream_.close();
+  if (!temporary_.empty()) {
+    ::unlink(temporary_.c_str());
+    forget();
+  }
+}
+
+void OutputFile::commit() {
+  errno = 0;
+  stream_.flush();
+  stream_.close();
+  if (!stream_) cannotWrite(path_, errno != 0 ? errno : EIO);
+  if (temporary_.empty()) return;
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    cannotWrite(path_, errno);
+  }
+  temporary_.clear();
+  forget();
+}
+
+void removeTemporaryFileOnSignals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // What the caller ignores, as nohup does, stays ignored.
+    if (std::signal(signal, removeTemporaryAndDie) == SIG_IGN) {
+      std::signal(signal, SIG_IGN);
+    }
+  }
+}
+
+}  // namespace pcg::opt

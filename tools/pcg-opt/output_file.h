@@ -1,0 +1,40 @@
+#pragma once
+
+#include <fstream>
+#include <iosfwd>
+#include <string>
+
+namespace pcg::opt {
+
+/// A file that appears, complete, only when it is committed.
+///
+/// Until then it is a temporary file beside the target, which the destructor
+/// removes. An existing target is replaced and keeps its permissions; one that
+/// is no regular file (a device, a pipe) is written directly.
+class OutputFile {
+ public:
+  /// Throws ToolError (bad usage) where the file could not be written.
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  std::ostream& stream() { return stream_; }
+
+  /// Throws ToolError (bad usage) where something could not be written.
+  void commit();
+
+ private:
+  void openTemporary();
+
+  std::string path_;       // As the user wrote it.
+  std::string target_;     // Behind symbolic links.
+  std::string temporary_;  // Empty: the target is written directly.
+  std::ofstream stream_;
+};
+
+/// Makes interrupts remove the temporary file before they end the process. For
+/// a program's main; one OutputFile at a time is covered.
+void removeTemporaryFileOnSignals();
+
+}  // namespace pcg::opt
