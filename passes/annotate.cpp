@@ -244,7 +244,8 @@ void markAssigned(Block* block, const AssignedAttributes& assigned) {
 // every segment can use them, also one around the branch that reads them.
 void hoistReads(Graph& graph) {
   std::unordered_set<const torch::jit::Value*> objects;
-  if (!graph.inputs().empty()) objects.insert(graph.inputs()[0]);
+  if (!graph.inputs().empty())
+    objects.insert(graph.inputs()[0]);
   std::vector<Node*> reads;
   const std::function<void(Block*)> collect = [&](Block* block) {
     for (Node* node : block->nodes()) {
@@ -254,13 +255,15 @@ void hoistReads(Graph& graph) {
         objects.insert(node->output());
         reads.push_back(node);
       }
-      for (Block* inner : node->blocks()) collect(inner);
+      for (Block* inner : node->blocks())
+        collect(inner);
     }
   };
   collect(graph.block());
   for (auto it = reads.rbegin(); it != reads.rend(); ++it) {
     Node* first = *graph.nodes().begin();
-    if (*it != first) (*it)->moveBefore(first);
+    if (*it != first)
+      (*it)->moveBefore(first);
   }
 }
 

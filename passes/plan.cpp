@@ -62,7 +62,27 @@ class Planner {
     return std::move(plan_);
   }
 
+  std::vector<PlannedBreak> latentBreaks() {
+    for (Node* node : graph_.block()->nodes()) {
+      for (Block* block : node->blocks())
+        collectLatent(block);
+    }
+    return std::move(plan_.possible_breaks);
+  }
+
  private:
+  void collectLatent(Block* block) {
+    for (Node* node : block->nodes()) {
+      const CaptureSafety& safety = verdict(node);
+      if (safety.kind == CaptureClass::kUnsafe &&
+          safety.reason != Reason::kContainsBreak) {
+        plan_.possible_breaks.push_back({node, safety});
+      }
+      for (Block* inner : node->blocks())
+        collectLatent(inner);
+    }
+  }
+
   // ---- verdicts -------------------------------------------------------------
 
   // What a node is by itself and by its inputs, wherever it stands. For a
@@ -152,44 +172,85 @@ class Planner {
     return nullptr;
   }
 
-  CaptureSafety judgeControlFlow(Node* node) {
-    CaptureSafety inner = glue();
-    const auto consider = [&](Block* block) {
-      for (Node* member : block->nodes()) {
-        const CaptureSafety& safety = verdict(member);
-        if (member->kind() == prim::GetAttr &&
-            !provenance_.isBoundAttribute(member)) {
-          return unsafe(Reason::kContainsBreak,
-                        "reads an attribute that is assigned elsewhere");
+  // What of a block is no member of a run.
+  struct BlockVerdict {
+    CaptureClass kind = CaptureClass::kGlue;
+    const Node* first_break = nullptr;
+    std::string sentence;
+    bool may_be_avoided = true;  // see mayBeAvoided
+  };
+
+  // Breaks that a run can take in as long as no call reaches them. What a user
+  // tagged is not among them, nor what touches objects, which cannot enter a
+  // segment.
+  static bool mayBeAvoided(Reason reason) {
+    switch (reason) {
+      case Reason::kTagged:
+      case Reason::kModuleState:
+      case Reason::kContextManager:
+      case Reason::kAsynchronous:
+      case Reason::kOpaqueCall:
+      case Reason::kUnknownOperator:
+      case Reason::kBoundaryType:
+      case Reason::kSharedContainer:
+        return false;
+      default:
+        return true;
+    }
+  }
+
+  BlockVerdict judgeBlock(Block* block) {
+    BlockVerdict result;
+    for (Node* member : block->nodes()) {
+      const CaptureSafety& safety = verdict(member);
+      const bool reads_state = member->kind() == prim::GetAttr &&
+                               !provenance_.isBoundAttribute(member);
+      if (reads_state || safety.kind == CaptureClass::kUnsafe) {
+        if (result.first_break == nullptr) {
+          result.first_break = member;
+          result.sentence =
+              reads_state ? "reads an attribute that is assigned elsewhere"
+                          : safety.sentence;
         }
-        // Taken or not by the key: the warm-up call shows whether it warns.
-        if (member->kind() == torch::jit::aten::warn) continue;
-        if (safety.kind == CaptureClass::kUnsafe) {
-          return unsafe(Reason::kContainsBreak,
-                        std::string("holds ") + member->kind().toQualString() +
-                            ", which " + safety.sentence);
-        }
-        if (safety.kind != CaptureClass::kGlue)
-          inner = safety;
-      }
-      return glue();
-    };
-    if (node->kind() == prim::If) {
-      if (provenance_.isLive(node->input())) {
-        return unsafe(Reason::kTensorControlFlow);
-      }
-    } else {
-      if (provenance_.isLive(node->input(0)) ||
-          provenance_.isLive(node->input(1)) ||
-          provenance_.isLive(node->blocks()[0]->outputs()[0])) {
-        return unsafe(Reason::kTensorControlFlow);
+        result.may_be_avoided &= !reads_state && avoidable(member);
+      } else if (safety.kind != CaptureClass::kGlue) {
+        result.kind = CaptureClass::kSafe;
       }
     }
+    return result;
+  }
+
+  // A branch or loop in a block that is never reached is looked into: all its
+  // breaks must be of a kind that a run can take in.
+  bool avoidable(Node* node) {
+    const CaptureSafety& safety = verdict(node);
+    if (node->blocks().empty()) {
+      return safety.kind != CaptureClass::kUnsafe ||
+             mayBeAvoided(safety.reason);
+    }
+    if (safety.reason == Reason::kTagged)
+      return false;
     for (Block* block : node->blocks()) {
-      CaptureSafety verdict_of_block = consider(block);
-      if (verdict_of_block.kind == CaptureClass::kUnsafe) {
-        return verdict_of_block;
+      for (Node* inner : block->nodes()) {
+        if (inner->kind() == prim::GetAttr &&
+            !provenance_.isBoundAttribute(inner)) {
+          return false;
+        }
+        if (!avoidable(inner))
+          return false;
       }
+    }
+    return true;
+  }
+
+  CaptureSafety judgeControlFlow(Node* node) {
+    const auto blocks = node->blocks();
+    const bool is_if = node->kind() == prim::If;
+    if (is_if ? provenance_.isLive(node->input())
+              : provenance_.isLive(node->input(0)) ||
+                    provenance_.isLive(node->input(1)) ||
+                    provenance_.isLive(blocks[0]->outputs()[0])) {
+      return unsafe(Reason::kTensorControlFlow);
     }
     for (const Value* output : node->outputs()) {
       if (provenance_.isLive(output))
@@ -199,10 +260,31 @@ class Planner {
         return unsafe(Reason::kBoundaryType);
       }
     }
-    if (inner.kind != CaptureClass::kGlue) {
-      return {CaptureClass::kSafe, Reason::kNone, ""};
+    bool launches = false;
+    bool clean_block = false;
+    bool may_be_avoided = is_if;
+    BlockVerdict worst;
+    for (Block* block : blocks) {
+      BlockVerdict inner = judgeBlock(block);
+      launches |= inner.kind != CaptureClass::kGlue;
+      clean_block |= inner.first_break == nullptr;
+      may_be_avoided &= inner.may_be_avoided;
+      if (inner.first_break != nullptr && worst.first_break == nullptr) {
+        worst = std::move(inner);
+      }
     }
-    return glue();
+    if (worst.first_break != nullptr) {
+      if (clean_block && may_be_avoided) {
+        return {CaptureClass::kConditional, Reason::kContainsBreak,
+                "holds a break on one of its sides"};
+      }
+      return unsafe(Reason::kContainsBreak,
+                    std::string("holds ") +
+                        worst.first_break->kind().toQualString() + ", which " +
+                        worst.sentence);
+    }
+    return launches ? CaptureSafety{CaptureClass::kSafe, Reason::kNone, ""}
+                    : glue();
   }
 
   std::int64_t kernelCount(Node* node) {
@@ -383,6 +465,8 @@ class Planner {
             run.hoisted.push_back(node);
           continue;
         }
+        for (Block* inner : node->blocks())
+          collectLatent(inner);
         run.members.push_back(node);
         run.member_set.insert(node);
         run.writes_outside |= writes.outside;
@@ -571,7 +655,8 @@ class Planner {
     // reaches.
     const bool reachable = origin.unknown || isStored(container);
     for (const auto& [place, mutation] : mutations_) {
-      if (place == nullptr && !reachable) continue;
+      if (place == nullptr && !reachable)
+        continue;
       const bool same = origin.unknown || place == nullptr ||
                         std::any_of(origin.places.begin(), origin.places.end(),
                                     [&, made = place](const auto& known) {
@@ -587,14 +672,16 @@ class Planner {
   // another container, an attribute, or a branch's or loop's result.
   static bool isStored(const Value* container) {
     for (const auto& use : container->uses()) {
-      if (use.user->kind() == prim::ListUnpack) continue;
+      if (use.user->kind() == prim::ListUnpack)
+        continue;
       const auto* schema = use.user->maybeSchema();
       if (schema == nullptr || use.offset >= schema->arguments().size() ||
           !use.user->kind().is_aten()) {
         return true;
       }
       const auto* alias = schema->arguments()[use.offset].alias_info();
-      if (alias != nullptr && alias->isWildcardAfter()) return true;
+      if (alias != nullptr && alias->isWildcardAfter())
+        return true;
     }
     return false;
   }
@@ -788,18 +875,27 @@ Plan plan(Graph& graph, const PartitionOptions& options,
   return Planner(graph, options, reserved).run();
 }
 
+std::vector<PlannedBreak> latentBreaks(Graph& graph,
+                                       const PartitionOptions& options) {
+  return Planner(graph, options, 0).latentBreaks();
+}
+
 void addToReport(const Plan& plan, const std::string& method,
                  PartitionReport& report) {
   for (const PlannedSegment& segment : plan.segments) {
     report.segments.push_back({method + "." + segment.name, method,
                                segment.node_count, segment.kernel_count});
   }
-  for (const PlannedBreak& item : plan.breaks) {
-    report.breaks.push_back({method, item.node->kind().toQualString(),
-                             toString(item.why.reason), item.why.sentence,
-                             sourceLocation(*item.node),
-                             modulePath(*item.node)});
-  }
+  const auto add = [&](const std::vector<PlannedBreak>& planned,
+                       std::vector<BreakReport>& breaks) {
+    for (const PlannedBreak& item : planned) {
+      breaks.push_back({method, item.node->kind().toQualString(),
+                        toString(item.why.reason), item.why.sentence,
+                        sourceLocation(*item.node), modulePath(*item.node)});
+    }
+  };
+  add(plan.breaks, report.breaks);
+  add(plan.possible_breaks, report.possible_breaks);
   report.eager_kernels += plan.eager_kernels;
 }
 

@@ -56,6 +56,7 @@ struct PlannedBreak {
 struct Plan {
   std::vector<PlannedSegment> segments;
   std::vector<PlannedBreak> breaks;
+  std::vector<PlannedBreak> possible_breaks;  ///< See latentBreaks.
   std::int64_t eager_kernels = 0;  ///< Work-launching nodes outside segments.
 };
 
@@ -67,6 +68,13 @@ struct Plan {
 /// `reserved` segments have been named already (numbering starts there).
 Plan plan(torch::jit::Graph& graph, const PartitionOptions& options,
           std::int64_t reserved = 0);
+
+/// The nodes that a segment may hold only while no call reaches them, with what
+/// makes each of them a break: nodes in a branch that is chosen on the host and
+/// whose other side holds none. A run takes such a branch in; the warm-up call
+/// shows whether the key leads there. Pure.
+std::vector<PlannedBreak> latentBreaks(torch::jit::Graph& graph,
+                                       const PartitionOptions& options);
 
 /// Adds a plan's segments and breaks to a report, under a method's name.
 void addToReport(const Plan& plan, const std::string& method,

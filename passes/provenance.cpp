@@ -122,10 +122,12 @@ bool drawsRandomNumbers(const Block& block) {
 }
 
 bool drawsRandomNumbers(const Node& node) {
-  if (node.isNondeterministic()) return true;
+  if (node.isNondeterministic())
+    return true;
   if (const auto* op = node.maybeOperator()) {
     for (const auto tag : op->getTags()) {
-      if (tag == at::Tag::nondeterministic_seeded) return true;
+      if (tag == at::Tag::nondeterministic_seeded)
+        return true;
     }
   }
   return std::any_of(
@@ -243,8 +245,10 @@ Provenance::Provenance(Graph& graph) {
 }
 
 bool Provenance::isLive(const Value* value) const {
-  if (live_.count(value) != 0) return true;
-  if (live_places_.empty() || !isMutableContainer(*value->type())) return false;
+  if (live_.count(value) != 0)
+    return true;
+  if (live_places_.empty() || !isMutableContainer(*value->type()))
+    return false;
   const Origin& origin = originOf(value);
   return std::any_of(origin.places.begin(), origin.places.end(),
                      [this](const Origin::Place& place) {
@@ -386,7 +390,8 @@ bool Provenance::visitNode(Node* node) {
   if (any_live) {
     for (const std::size_t position : writtenInputs(*node)) {
       const Value* target = node->input(position);
-      if (!isMutableContainer(*target->type())) continue;
+      if (!isMutableContainer(*target->type()))
+        continue;
       for (const Origin::Place& place : originOf(target).places) {
         changed |= live_places_.insert(place.value).second;
       }

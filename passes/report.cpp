@@ -43,6 +43,24 @@ double PartitionReport::coverage() const {
              : 100.0 * static_cast<double>(inside) / static_cast<double>(all);
 }
 
+namespace {
+
+void writeBreaks(const char* word, const std::vector<BreakReport>& breaks,
+                 std::ostream& out) {
+  for (const BreakReport& item : breaks) {
+    out << "  " << word << ' ' << item.node << " [" << item.reason << "] "
+        << item.sentence;
+    if (!item.source.empty())
+      out << "\n    at " << item.source;
+    if (!item.module_path.empty()) {
+      out << (item.source.empty() ? "\n    in " : ", in ") << item.module_path;
+    }
+    out << '\n';
+  }
+}
+
+}  // namespace
+
 std::string PartitionReport::text() const {
   std::ostringstream out;
   out << segments.size()
@@ -55,16 +73,8 @@ std::string PartitionReport::text() const {
     out << "  segment " << segment.name << ": " << segment.kernels
         << " work-launching nodes of " << segment.nodes << '\n';
   }
-  for (const BreakReport& item : breaks) {
-    out << "  break " << item.node << " [" << item.reason << "] "
-        << item.sentence;
-    if (!item.source.empty())
-      out << "\n    at " << item.source;
-    if (!item.module_path.empty()) {
-      out << (item.source.empty() ? "\n    in " : ", in ") << item.module_path;
-    }
-    out << '\n';
-  }
+  writeBreaks("break", breaks, out);
+  writeBreaks("possible break", possible_breaks, out);
   for (const std::string& rewrite : rewrites) {
     out << "  rewritten: " << rewrite << '\n';
   }
@@ -87,18 +97,22 @@ std::string PartitionReport::json() const {
     out.endObject();
   }
   out.endArray();
-  out.key("breaks").beginArray();
-  for (const BreakReport& item : breaks) {
-    out.beginObject();
-    out.key("method").value(item.method);
-    out.key("node").value(item.node);
-    out.key("reason").value(item.reason);
-    out.key("sentence").value(item.sentence);
-    out.key("source").value(item.source);
-    out.key("module_path").value(item.module_path);
-    out.endObject();
+  for (const auto& [name, list] :
+       {std::pair{"breaks", &breaks},
+        std::pair{"possible_breaks", &possible_breaks}}) {
+    out.key(name).beginArray();
+    for (const BreakReport& item : *list) {
+      out.beginObject();
+      out.key("method").value(item.method);
+      out.key("node").value(item.node);
+      out.key("reason").value(item.reason);
+      out.key("sentence").value(item.sentence);
+      out.key("source").value(item.source);
+      out.key("module_path").value(item.module_path);
+      out.endObject();
+    }
+    out.endArray();
   }
-  out.endArray();
   for (const auto& [name, lines] :
        {std::pair{"rewrites", &rewrites}, std::pair{"warnings", &warnings}}) {
     out.key(name).beginArray();

@@ -32,41 +32,53 @@ namespace attr = torch::jit::attr;
   throw std::logic_error(out.str());
 }
 
-void checkNodes(const Node& segment, const Block* block,
-                const Provenance& provenance) {
+std::string firstBreak(const Block* block, const Provenance& provenance);
+
+// Why a node may not be inside, or an empty string. A branch may hold what no
+// segment can, as long as its other side is free of it: the warm-up call splits
+// the segment if the key leads there.
+std::string breakAt(const Node* node, const Provenance& provenance) {
+  if (node->kind() == segmentKind())
+    return "holds another segment";
   // Operators the user vouched for are foreign here; only what no option can
   // make safe is checked.
-  static const std::unordered_set<int> kNeverInside = {
-      static_cast<int>(Reason::kSideEffect),
-      static_cast<int>(Reason::kModuleState),
-      static_cast<int>(Reason::kContextManager),
-      static_cast<int>(Reason::kAsynchronous),
-      static_cast<int>(Reason::kOpaqueCall),
-  };
-  for (const Node* node : block->nodes()) {
-    if (node->kind() == segmentKind())
-      fail(segment, "holds another segment");
-    const CaptureSafety safety = classifyOperator(*node, PartitionOptions{});
-    // A warning in a branch is a break only where a call takes that branch.
-    if (node->kind() == torch::jit::aten::warn &&
-        block->owningNode() != nullptr) {
-      continue;
-    }
-    if (safety.kind == CaptureClass::kUnsafe &&
-        kNeverInside.count(static_cast<int>(safety.reason)) != 0) {
-      fail(segment, describeNode(*node) + " " + safety.sentence);
-    }
-    for (const Value* output : node->outputs()) {
-      if (provenance.isLive(output)) {
-        fail(segment, describeNode(*node) +
-                          " reads tensor data on the host (%" +
-                          output->debugName() + ")");
-      }
-    }
-    for (const Block* inner : node->blocks()) {
-      checkNodes(segment, inner, provenance);
+  const CaptureSafety safety = classifyOperator(*node, PartitionOptions{});
+  if (safety.kind == CaptureClass::kUnsafe) {
+    switch (safety.reason) {
+      case Reason::kSideEffect:
+      case Reason::kModuleState:
+      case Reason::kContextManager:
+      case Reason::kAsynchronous:
+      case Reason::kOpaqueCall:
+        return describeNode(*node) + " " + safety.sentence;
+      default:
+        break;
     }
   }
+  for (const Value* output : node->outputs()) {
+    if (provenance.isLive(output)) {
+      return describeNode(*node) + " reads tensor data on the host (%" +
+             output->debugName() + ")";
+    }
+  }
+  std::string problem;
+  for (const Block* inner : node->blocks()) {
+    std::string found = firstBreak(inner, provenance);
+    if (found.empty() && node->kind() == prim::If)
+      return "";
+    if (problem.empty())
+      problem = std::move(found);
+  }
+  return problem;
+}
+
+std::string firstBreak(const Block* block, const Provenance& provenance) {
+  for (const Node* node : block->nodes()) {
+    std::string problem = breakAt(node, provenance);
+    if (!problem.empty())
+      return problem;
+  }
+  return "";
 }
 
 void checkWrites(const Node& segment, const Block* block,
@@ -130,7 +142,9 @@ void verifyBlock(Block* block) {
     Graph& body = *node->g(attr::Subgraph);
     const Provenance provenance(body);
     checkBorder(*node);
-    checkNodes(*node, body.block(), provenance);
+    const std::string problem = firstBreak(body.block(), provenance);
+    if (!problem.empty())
+      fail(*node, problem);
     checkWrites(*node, body.block(), provenance);
     body.lint();
   }

@@ -13,7 +13,8 @@ namespace pcg {
 template <typename Visit>
 void forEachTensor(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
+    if (value.toTensor().defined())
+      visit(value.toTensor());
   } else if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements()) {
       forEachTensor(element, visit);
@@ -32,7 +33,8 @@ void forEachTensor(const c10::IValue& value, const Visit& visit) {
 
 template <typename Visit>
 void forEachTensor(c10::ArrayRef<c10::IValue> values, const Visit& visit) {
-  for (const c10::IValue& value : values) forEachTensor(value, visit);
+  for (const c10::IValue& value : values)
+    forEachTensor(value, visit);
 }
 
 /// Tells device memory from host scalars on the host back end, where both are
@@ -43,7 +45,8 @@ void forEachTensor(c10::ArrayRef<c10::IValue> values, const Visit& visit) {
 class DeviceTensors {
  public:
   explicit DeviceTensors(const std::vector<at::Tensor>& inputs) {
-    for (const at::Tensor& tensor : inputs) add(tensor);
+    for (const at::Tensor& tensor : inputs)
+      add(tensor);
   }
 
   bool contains(const at::Tensor& tensor) const {
@@ -63,7 +66,8 @@ class DeviceTensors {
   }
 
   void add(const at::Tensor& tensor) {
-    if (!tensor.has_storage()) return;
+    if (!tensor.has_storage())
+      return;
     if (storages_.insert(tensor.storage().unsafeGetStorageImpl()).second) {
       held_.push_back(tensor.storage());  // No address is used twice.
     }

@@ -20,11 +20,6 @@ CaptureSafety unsafe(Reason reason) {
   return {CaptureClass::kUnsafe, reason, describe(reason)};
 }
 
-// Nodes that the plan admits since most calls do not reach them.
-bool hasHostEffect(const Node& node) {
-  return node.kind() == torch::jit::aten::warn;
-}
-
 // Carried from an operator's begin to its end: arguments are gone by then.
 struct OperatorInFlight final : at::ObserverContext {
   explicit OperatorInFlight(bool device) : on_device(device) {}
@@ -34,21 +29,25 @@ struct OperatorInFlight final : at::ObserverContext {
 }  // namespace
 
 struct WarmUpObserver::State {
-  State(c10::Device where, const std::vector<at::Tensor>& inputs)
-      : device(where), tensors(inputs) {}
+  State(c10::Device where, const std::vector<at::Tensor>& inputs,
+        const LatentBreaks& latent_breaks)
+      : device(where), tensors(inputs), latent(latent_breaks) {}
 
   // The innermost node last: nodes of a block run within its owner.
   std::vector<const Node*> nodes;
   std::vector<Culprit> culprits;
   c10::Device device;
   DeviceTensors tensors;
+  const LatentBreaks& latent;
   int depth = 0;
   at::CallbackHandle callback = 0;
 
   void blame(CaptureSafety why) {
-    if (nodes.empty()) return;
+    if (nodes.empty())
+      return;
     for (const Culprit& culprit : culprits) {
-      if (culprit.node == nodes.back()) return;
+      if (culprit.node == nodes.back())
+        return;
     }
     culprits.push_back({nodes.back(), std::move(why)});
   }
@@ -63,13 +62,13 @@ struct WarmUpObserver::State {
     const bool on_device =
         device.is_cpu() && !nodes.empty() && tensors.onDevice(arguments);
     const auto name = function.operator_name();
-    const auto op = name ? c10::Dispatcher::singleton().findSchema(*name)
-                         : std::nullopt;
+    const auto op =
+        name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
     if (op && !nodes.empty()) {
       if (on_device) {
         inspectOnHost(*op, arguments, level);
       } else if (!device.is_cpu()) {
-        inspectOnDevice(*op, arguments);
+        inspectOnDevice(*op, arguments, level);
       }
     }
     return std::make_unique<OperatorInFlight>(on_device);
@@ -80,14 +79,23 @@ struct WarmUpObserver::State {
   void inspectOnHost(const c10::OperatorHandle& op,
                      c10::ArrayRef<IValue> arguments, int level) {
     if (level == 0) {
-      if (auto why = refusalOf(op, arguments)) blame(std::move(*why));
+      if (auto why = refusalOf(op, arguments))
+        blame(std::move(*why));
     } else if (op.hasTag(at::Tag::dynamic_output_shape)) {
-      if (auto why = refusalByTags(op)) blame(std::move(*why));
+      if (auto why = refusalByTags(op))
+        blame(std::move(*why));
     }
   }
 
+  // What an operator does to its own scratch tensors is no concern; that it
+  // waits for the GPU is.
+  static bool waits(Reason reason) {
+    return reason == Reason::kHostRead || reason == Reason::kDynamicShape ||
+           reason == Reason::kErrorCheck || reason == Reason::kDeviceTransfer;
+  }
+
   void inspectOnDevice(const c10::OperatorHandle& op,
-                       c10::ArrayRef<IValue> arguments) {
+                       c10::ArrayRef<IValue> arguments, int level) {
     bool on_gpu = false;
     bool on_cpu = false;
     bool large_on_cpu = false;
@@ -105,7 +113,9 @@ struct WarmUpObserver::State {
         blame(unsafe(Reason::kDeviceTransfer));
         return;
       }
-      if (auto why = refusalOf(op, arguments)) blame(std::move(*why));
+      auto why = refusalOf(op, arguments);
+      if (why && (level == 0 || waits(why->reason)))
+        blame(std::move(*why));
     } else if (large_on_cpu) {
       blame(unsafe(Reason::kHostComputation));
     }
@@ -115,7 +125,8 @@ struct WarmUpObserver::State {
              const at::ObserverContext* context) {
     --depth;
     const auto* in_flight = static_cast<const OperatorInFlight*>(context);
-    if (in_flight == nullptr || !in_flight->on_device) return;
+    if (in_flight == nullptr || !in_flight->on_device)
+      return;
     forEachTensor(c10::ArrayRef<IValue>(function.outputs()),
                   [&](const at::Tensor& tensor) { tensors.add(tensor); });
   }
@@ -131,19 +142,21 @@ thread_local void* watching = nullptr;
 }  // namespace
 
 WarmUpObserver::WarmUpObserver(c10::Device device,
-                               const std::vector<at::Tensor>& inputs)
-    : state_(std::make_unique<State>(device, inputs)) {
+                               const std::vector<at::Tensor>& inputs,
+                               const LatentBreaks& latent)
+    : state_(std::make_unique<State>(device, inputs, latent)) {
   watching = state_.get();
   state_->callback = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
           [](const at::RecordFunction& function)
               -> std::unique_ptr<at::ObserverContext> {
-            if (watching == nullptr) return nullptr;
+            if (watching == nullptr)
+              return nullptr;
             return static_cast<State*>(watching)->enter(function);
           },
-          [](const at::RecordFunction& function,
-             at::ObserverContext* context) {
-            if (watching == nullptr) return;
+          [](const at::RecordFunction& function, at::ObserverContext* context) {
+            if (watching == nullptr)
+              return;
             static_cast<State*>(watching)->leave(function, context);
           })
           .needsInputs(true)
@@ -158,10 +171,14 @@ WarmUpObserver::~WarmUpObserver() {
 
 void WarmUpObserver::before(const Node& node) {
   state_->nodes.push_back(&node);
-  if (hasHostEffect(node)) state_->blame(unsafe(Reason::kSideEffect));
+  const auto latent = state_->latent.find(&node);
+  if (latent != state_->latent.end())
+    state_->blame(latent->second);
 }
 
-void WarmUpObserver::after(const Node&) { state_->nodes.pop_back(); }
+void WarmUpObserver::after(const Node&) {
+  state_->nodes.pop_back();
+}
 
 const std::vector<Culprit>& WarmUpObserver::culprits() const {
   return state_->culprits;

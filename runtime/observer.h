@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "passes/capture_safety.h"
@@ -31,8 +32,14 @@ struct Culprit {
 /// Thread safety: use on one thread only.
 class WarmUpObserver final : public NodeListener {
  public:
-  /// `inputs` are the tensors that the segment gets from outside.
-  WarmUpObserver(c10::Device device, const std::vector<at::Tensor>& inputs);
+  /// Nodes that are no culprits only while they are not reached.
+  using LatentBreaks =
+      std::unordered_map<const torch::jit::Node*, CaptureSafety>;
+
+  /// `inputs` are the tensors that the segment gets from outside; `latent` must
+  /// outlive the observer.
+  WarmUpObserver(c10::Device device, const std::vector<at::Tensor>& inputs,
+                 const LatentBreaks& latent);
   ~WarmUpObserver() override;
   WarmUpObserver(const WarmUpObserver&) = delete;
   WarmUpObserver& operator=(const WarmUpObserver&) = delete;

@@ -34,7 +34,8 @@ void forEachName(std::string_view names, const Visit& visit) {
   while (!names.empty()) {
     const std::size_t comma = names.find(',');
     visit(names.substr(0, comma));
-    if (comma == std::string_view::npos) return;
+    if (comma == std::string_view::npos)
+      return;
     names.remove_prefix(comma + 1);
   }
 }
@@ -52,12 +53,13 @@ bool isMaskedFill(const c10::FunctionSchema& schema, Arguments arguments) {
 bool usesMask(const c10::FunctionSchema& schema, Arguments arguments,
               std::string_view name) {
   const IValue* indices = argument(schema, arguments, name);
-  if (indices == nullptr) return false;
+  if (indices == nullptr)
+    return false;
   int masks = 0;
   int others = 0;
   forEachTensor(*indices, [&](const at::Tensor& index) {
-    const bool mask = index.scalar_type() == at::kBool ||
-                      index.scalar_type() == at::kByte;
+    const bool mask =
+        index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
     ++(mask ? masks : others);
   });
   if (masks == 1 && others == 0 && isMaskedFill(schema, arguments)) {
@@ -95,8 +97,8 @@ bool holds(const OperatorRule& rule, const c10::FunctionSchema& schema,
       const IValue* second =
           argument(schema, arguments, rule.argument.substr(comma + 1));
       return first != nullptr && second != nullptr && first->isScalar() &&
-             second->isScalar() && first->toScalar().equal(
-                                       second->toScalar().toDouble());
+             second->isScalar() &&
+             first->toScalar().equal(second->toScalar().toDouble());
     }
     case Condition::kTensorScalar:
       return named != nullptr && named->isTensor() &&
@@ -133,8 +135,10 @@ std::optional<CaptureSafety> refusalByTags(const c10::OperatorHandle& op) {
 std::optional<CaptureSafety> refusalOf(const c10::OperatorHandle& op,
                                        Arguments arguments) {
   const OperatorRule* rule = findOperatorRule(qualified(op));
-  if (rule == nullptr) return refusalByTags(op);
-  if (rule->kind == CaptureClass::kUnsafe) return refusal(*rule);
+  if (rule == nullptr)
+    return refusalByTags(op);
+  if (rule->kind == CaptureClass::kUnsafe)
+    return refusal(*rule);
   if (rule->condition != Condition::kNone &&
       holds(*rule, op.schema(), arguments)) {
     return refusal(*rule);

@@ -18,8 +18,8 @@ namespace pcg {
 /// nullopt where it can, or where only the capture shows.
 ///
 /// The arguments are taken to lie in device memory.
-std::optional<CaptureSafety> refusalOf(
-    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+std::optional<CaptureSafety> refusalOf(const c10::OperatorHandle& op,
+                                       c10::ArrayRef<c10::IValue> arguments);
 
 /// The same without looking at the table: whether the operator itself, however
 /// it was reached, reads a scalar or makes a size from data.

@@ -64,18 +64,24 @@ bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
 
 std::vector<at::Tensor> tensorsIn(const IValue& value) {
   std::vector<at::Tensor> tensors;
-  forEachTensor(value, [&](const at::Tensor& tensor) {
-    tensors.push_back(tensor);
-  });
+  forEachTensor(value,
+                [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   return tensors;
 }
 
 }  // namespace
 
+PartitionOptions planOptions(const SequenceState& state) {
+  PartitionOptions options;
+  options.min_segment_size = state.min_segment_size;
+  options.graph_safe_ops = state.graph_safe_ops;
+  return options;
+}
+
 std::shared_ptr<const SegmentDefinition> defineSegment(
     std::string name, std::shared_ptr<Graph> graph,
     std::vector<BoundValue> bound, std::vector<bool> borrowed,
-    std::vector<bool> weights) {
+    std::vector<bool> weights, const PartitionOptions& options) {
   auto definition = std::make_shared<SegmentDefinition>();
   definition->name = std::move(name);
   definition->call_inputs = graph->inputs().size() - bound.size();
@@ -91,8 +97,10 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
       definition->maybe_written.push_back(aliases.hasWriters(input));
     }
   }
-  definition->draws_random =
-      drawsRandomNumbers(*graph->block());
+  for (const PlannedBreak& latent : latentBreaks(*graph, options)) {
+    definition->latent_breaks[latent.node] = latent.why;
+  }
+  definition->draws_random = drawsRandomNumbers(*graph->block());
   definition->program = std::make_shared<Program>(std::move(graph));
   return definition;
 }
@@ -384,7 +392,8 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
   std::vector<IValue> arguments = withBound(std::move(inputs));
   const CaptureHints hints = hintsFor(arguments);
   backend.warmUp([&] {
-    WarmUpObserver observer(backend.device(), hints.inputs);
+    WarmUpObserver observer(backend.device(), hints.inputs,
+                            definition_->latent_breaks);
     outputs = definition_->program->run(std::move(arguments), &observer);
     culprits = observer.culprits();
   });
@@ -399,9 +408,8 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
   key.state = Key::State::kSeen;
   std::vector<at::Tensor> results;
   for (const IValue& output : outputs) {
-    forEachTensor(output, [&](const at::Tensor& tensor) {
-      results.push_back(tensor);
-    });
+    forEachTensor(output,
+                  [&](const at::Tensor& tensor) { results.push_back(tensor); });
   }
   for (const at::Tensor& tensor : results) {
     if (tensor.requires_grad()) {
@@ -505,7 +513,8 @@ SegmentRunner::Capture* SegmentRunner::capture(
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> pins;
   const auto pinned = [&pins](const c10::Storage& storage) {
     for (const auto& [known, pin] : pins) {
-      if (known == storage.unsafeGetStorageImpl()) return pin;
+      if (known == storage.unsafeGetStorageImpl())
+        return pin;
     }
     auto* data = const_cast<void*>(storage.data());
     pins.emplace_back(
@@ -549,7 +558,10 @@ SegmentRunner::Capture* SegmentRunner::capture(
   } tracker;
   std::vector<IValue> outputs;
   std::string failure;
-  try {
+  const Node* culprit = nullptr;
+  // Another thread can break a capture by what it does meanwhile; only a node
+  // that fails twice is one that a capture cannot hold.
+  for (int attempt = 0; attempt < 2 && !result->graph; ++attempt) {
     std::vector<IValue> values;
     std::size_t next = 0;
     for (const IValue& input : inputs) {
@@ -557,22 +569,30 @@ SegmentRunner::Capture* SegmentRunner::capture(
     }
     values = withBound(std::move(values));
     const CaptureHints hints = hintsFor(values);
-    result->graph = backend.capture(
-        [&] {
-          outputs = definition_->program->run(std::move(values), &tracker);
-        },
-        hints);
-  } catch (const c10::OutOfMemoryError& error) {
     tracker.nodes.clear();
-    failure = firstLine(error.what());
-  } catch (const std::exception& error) {
-    failure = firstLine(error.what());
+    outputs.clear();
+    const Node* earlier = culprit;
+    culprit = nullptr;
+    try {
+      result->graph = backend.capture(
+          [&] {
+            outputs = definition_->program->run(std::move(values), &tracker);
+          },
+          hints);
+    } catch (const c10::OutOfMemoryError& error) {
+      failure = firstLine(error.what());
+      break;
+    } catch (const std::exception& error) {
+      failure = firstLine(error.what());
+      if (!tracker.nodes.empty())
+        culprit = tracker.nodes.back();
+      if (attempt == 1 && culprit != earlier)
+        culprit = nullptr;
+    }
   }
-  if (!failure.empty()) {
-    // The same body has just run eagerly, so the node at work is what a capture
-    // cannot hold.
-    if (!tracker.nodes.empty()) {
-      replan({{tracker.nodes.back(),
+  if (!result->graph) {
+    if (culprit != nullptr) {
+      replan({{culprit,
                {CaptureClass::kUnsafe, Reason::kNone,
                 "could not be captured: " + failure}}});
     } else {
@@ -841,9 +861,7 @@ void SegmentRunner::replan(const std::vector<Culprit>& culprits) {
   auto graph = definition_->program->graph()->copy();
   markCulprits(definition_->program->graph()->block(), graph->block(),
                culprits);
-  PartitionOptions options;
-  options.min_segment_size = context_.options().min_segment_size;
-  options.graph_safe_ops = context_.options().graph_safe_ops;
+  const PartitionOptions options = planOptions(context_.options());
   outline(*graph, plan(*graph, options));
 
   auto composite = std::make_unique<Composite>();
@@ -864,7 +882,7 @@ void SegmentRunner::replan(const std::vector<Culprit>& culprits) {
     composite->parts.push_back(std::make_unique<SegmentRunner>(
         defineSegment(definition_->name + "." + std::to_string(i),
                       node->g(attr::Subgraph)->copy(), {}, {},
-                      std::move(weights)),
+                      std::move(weights), options),
         context_));
   }
   composite->program = std::make_unique<Program>(std::move(graph));

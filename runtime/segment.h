@@ -40,15 +40,19 @@ struct SegmentDefinition {
   std::vector<bool> borrowed;       ///< Outputs that do not leave the call.
   std::vector<bool> maybe_written;  ///< Inputs, by alias analysis.
   std::vector<bool> weights;        ///< Call inputs bound by a parent.
+  WarmUpObserver::LatentBreaks latent_breaks;
   std::int64_t nodes = 0;
   bool draws_random = false;
 };
+
+/// The options that a segment of a saved sequence is planned again with.
+PartitionOptions planOptions(const SequenceState& state);
 
 /// Makes a definition from a graph whose last inputs are `bound`.
 std::shared_ptr<const SegmentDefinition> defineSegment(
     std::string name, std::shared_ptr<torch::jit::Graph> graph,
     std::vector<BoundValue> bound, std::vector<bool> borrowed,
-    std::vector<bool> weights);
+    std::vector<bool> weights, const PartitionOptions& options);
 
 /// What one thread's segments of one sequence share: options, back ends, pool.
 /// Thread safety: none, except that `id` may be compared anywhere.

@@ -33,6 +33,11 @@ const std::shared_ptr<int>& threadToken() {
   return token;
 }
 
+std::uint64_t nextId() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1);
+}
+
 // The stored form of a segment takes the module first and returns one tuple;
 // the runtime wants neither.
 std::shared_ptr<Graph> bareGraph(const Graph& stored) {
@@ -60,13 +65,29 @@ struct SegmentSequence::Context {
     }
   }
 
+  // The runner of a segment. A call's name is a constant of its graph, so the
+  // string object itself, which is kept alive, is known after the first call.
+  SegmentRunner& runner(const IValue& name, const SegmentSequence& sequence) {
+    const void* text = &name.toStringRef();
+    for (const auto& [known, index] : names) {
+      if (known.second == text)
+        return *runners[index];
+    }
+    const std::size_t index = sequence.indexOf(name);
+    names.push_back({{name, text}, index});
+    return *runners[index];
+  }
+
   ExecutionContext execution;
   std::vector<std::unique_ptr<SegmentRunner>> runners;
+  std::vector<std::pair<std::pair<IValue, const void*>, std::size_t>> names;
   std::weak_ptr<int> thread;
 };
 
 SegmentSequence::SegmentSequence(SequenceState state)
-    : state_(std::move(state)), backend_(chooseBackend(state_.backend)) {
+    : id_(nextId()),
+      state_(std::move(state)),
+      backend_(chooseBackend(state_.backend)) {
   std::istringstream archive(state_.archive);
   const auto holder = torch::jit::load(archive);
   for (std::size_t i = 0; i < state_.segments.size(); ++i) {
@@ -74,7 +95,8 @@ SegmentSequence::SegmentSequence(SequenceState state)
     const auto method = holder.get_method("s" + std::to_string(i));
     const auto& stored = torch::jit::toGraphFunction(method.function()).graph();
     definitions_.push_back(defineSegment(segment.name, bareGraph(*stored),
-                                         segment.bound, segment.borrowed, {}));
+                                         segment.bound, segment.borrowed, {},
+                                         planOptions(state_)));
     index_[segment.name] = i;
   }
 }
@@ -82,6 +104,23 @@ SegmentSequence::SegmentSequence(SequenceState state)
 SegmentSequence::~SegmentSequence() = default;
 
 SegmentSequence::Context* SegmentSequence::contextOfThread() {
+  // Most threads call one module again and again.
+  thread_local struct {
+    std::uint64_t sequence = 0;
+    std::uint64_t generation = 0;
+    Context* context = nullptr;
+  } last;
+  const std::uint64_t generation = generation_.load(std::memory_order_acquire);
+  if (last.sequence == id_ && last.generation == generation) {
+    return last.context;
+  }
+  last.context = findContext();
+  last.sequence = last.context == nullptr ? 0 : id_;
+  last.generation = generation_.load(std::memory_order_acquire);
+  return last.context;
+}
+
+SegmentSequence::Context* SegmentSequence::findContext() {
   const auto& token = threadToken();
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& context : contexts_) {
@@ -97,6 +136,7 @@ SegmentSequence::Context* SegmentSequence::contextOfThread() {
       return nullptr;
     }
     contexts_.erase(dead);
+    generation_.fetch_add(1, std::memory_order_release);
   }
   contexts_.push_back(
       std::make_unique<Context>(state_, backend_, definitions_));
@@ -115,11 +155,10 @@ std::size_t SegmentSequence::indexOf(const IValue& name) const {
 std::vector<IValue> SegmentSequence::run(const IValue& module,
                                          const IValue& name,
                                          std::vector<IValue> inputs) {
-  const std::size_t index = indexOf(name);
   if (Context* context = contextOfThread()) {
-    return context->runners[index]->run(module, std::move(inputs));
+    return context->runner(name, *this).run(module, std::move(inputs));
   }
-  const SegmentDefinition& definition = *definitions_[index];
+  const SegmentDefinition& definition = *definitions_[indexOf(name)];
   BoundValues bound(definition.bound);
   bound.refresh(module);
   inputs.insert(inputs.end(), bound.values().begin(), bound.values().end());
@@ -167,6 +206,7 @@ std::string SegmentSequence::report() const {
 void SegmentSequence::reset() {
   const std::lock_guard<std::mutex> lock(mutex_);
   contexts_.clear();
+  generation_.fetch_add(1, std::memory_order_release);
   calls_without_context_ = 0;
 }
 

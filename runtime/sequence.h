@@ -3,6 +3,8 @@
 #include <ATen/core/ivalue.h>
 #include <torch/custom_class.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -53,8 +55,11 @@ class SegmentSequence : public torch::CustomClassHolder {
   struct Context;
 
   Context* contextOfThread();
+  Context* findContext();
   std::size_t indexOf(const c10::IValue& name) const;
 
+  const std::uint64_t id_;
+  std::atomic<std::uint64_t> generation_{0};  // counts dropped contexts
   SequenceState state_;
   Backend backend_;
   std::vector<std::shared_ptr<const SegmentDefinition>> definitions_;

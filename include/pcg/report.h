@@ -14,7 +14,7 @@ struct SegmentReport {
   std::int64_t kernels = 0;  ///< Nodes that launch work, glue excluded.
 };
 
-/// One node that stays eager and cuts a run.
+/// One node that stays eager and cuts a run, or would if a call reached it.
 struct BreakReport {
   std::string method;       ///< Method it belongs to.
   std::string node;         ///< Node kind, e.g. `aten::item`.
@@ -28,6 +28,9 @@ struct BreakReport {
 struct PartitionReport {
   std::vector<SegmentReport> segments;
   std::vector<BreakReport> breaks;
+  /// Breaks in branches that are chosen on the host: a segment holds such a
+  /// branch until a call takes it, and is then split there.
+  std::vector<BreakReport> possible_breaks;
   std::vector<std::string> rewrites;  ///< Changes made by make-capturable.
   std::vector<std::string> warnings;  ///< E.g. a pattern that matched nothing.
   std::int64_t eager_kernels = 0;     ///< Work-launching nodes left eager.

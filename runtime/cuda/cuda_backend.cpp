@@ -522,6 +522,10 @@ bool isRefusal(const std::exception& error) {
 
 // ---- the backend ------------------------------------------------------------
 
+// A copy that is worth the driver's own method. Up to here its call takes the
+// host longer than a launch (5.8 us against 4.6 us on an H200).
+constexpr std::size_t kLongCopy = 1 << 20;
+
 class CudaBackend final : public CaptureBackend {
  public:
   explicit CudaBackend(c10::Device device) : device_(device) {
@@ -583,8 +587,8 @@ class CudaBackend final : public CaptureBackend {
     }
     const c10::cuda::CUDAGuard guard(device_);
     const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
-    if (operations.size() == 1) {
-      const CopyOperation& only = operations.front();
+    const CopyOperation& only = operations.front();
+    if (operations.size() == 1 && only.bytes >= kLongCopy) {
       check(cudaMemcpyAsync(only.destination, only.source, only.bytes,
                             cudaMemcpyDeviceToDevice, stream.stream()),
             "cannot copy a tensor");

@@ -1,5 +1,13 @@
 // The emulating back end: records the operators that a body dispatches on CPU
 // tensors and replays them into the same memory.
+//
+// It listens at two keys of the dispatcher, which it includes on the capturing
+// thread while a capture lasts. The lower one stands below autograd and
+// autocast and above all that computes, where a GPU would see its kernels: it
+// meets what a composite operator is made of, the casts of autocast, and what
+// derivative formulas save and call. The upper one meets operators as they are
+// called: composite ones are judged there by their name, and those of others
+// than aten recorded, since they may compute past the dispatcher.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
@@ -8,10 +16,14 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "passes/capture_safety_table.h"
 #include "runtime/backend.h"
 #include "runtime/device_tensors.h"
 #include "runtime/refusal.h"
@@ -20,179 +32,417 @@ namespace pcg {
 namespace {
 
 using c10::DispatchKey;
+using c10::DispatchKeySet;
 using c10::IValue;
+using Arguments = c10::ArrayRef<IValue>;
 using Stack = torch::jit::Stack;
 
-// A key that no tensor has and no library uses: it sees every operator that the
-// capturing thread dispatches, above autograd and all others.
-constexpr DispatchKey kRecordingKey = DispatchKey::TESTING_ONLY_GenericMode;
+// No tensor has these keys. The lower one is of torchdistx, which is gone.
+constexpr DispatchKey kUpperKey = DispatchKey::TESTING_ONLY_GenericMode;
+constexpr DispatchKey kLowerKey = DispatchKey::Fake;
+
+DispatchKeySet keysBelow(DispatchKeySet keys, DispatchKey key) {
+  return keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, key);
+}
+
+const c10::StorageImpl* storageOf(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl()
+                              : nullptr;
+}
+
+// Containers are shared values, and operators may change a tensor's own sizes:
+// what is recorded must not change later.
+IValue snapshotOf(const IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    return at::Tensor(
+        value.toTensor().unsafeGetTensorImpl()->shallow_copy_and_detach(
+            c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+  }
+  if (!value.isList())
+    return value;
+  c10::impl::GenericList list(value.type()->containedType(0));
+  for (const IValue& element : value.toListRef()) {
+    list.push_back(snapshotOf(element));
+  }
+  return list;
+}
+
+// ---- what a replay does -----------------------------------------------------
 
 // One dispatched operator, as it was called.
 struct Call {
   c10::OperatorHandle op;
-  std::vector<IValue> arguments;
-  // Results in memory of their own; those that alias an argument, or were
-  // written in place, are not here.
+  DispatchKeySet keys;
+  Stack arguments;
+  // Results in memory of their own, by position; those that alias an argument,
+  // or were written in place, are not here.
   std::vector<std::pair<std::size_t, at::Tensor>> fresh;
+
+  void run(Stack& stack) const {
+    stack.assign(arguments.begin(), arguments.end());
+    op.redispatchBoxed(keys, &stack);
+    std::size_t position = 0;
+    auto next = fresh.begin();
+    forEachTensor(Arguments(stack), [&](const at::Tensor& now) {
+      if (next != fresh.end() && next->first == position) {
+        if (next->second.numel() != 0)
+          next->second.copy_(now);
+        ++next;
+      }
+      ++position;
+    });
+  }
 };
 
-// Containers are shared values: what is recorded must not change later.
-IValue snapshotOf(const IValue& value) {
-  if (!value.isList()) return value;
-  c10::impl::GenericList list(value.type()->containedType(0));
-  for (const IValue& element : value.toListRef()) list.push_back(element);
-  return list;
-}
+// Memory as it was when the body began to write it.
+struct Restore {
+  c10::Storage storage;
+  std::vector<char> bytes;
 
-// Bytes of memory that the body must not be seen to have written.
-class Untouched {
- public:
-  void keep(const c10::Storage& storage) {
+  explicit Restore(c10::Storage where) : storage(std::move(where)) {
     const auto* data = static_cast<const char*>(storage.data());
-    for (const auto& [known, bytes] : kept_) {
-      if (known.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
-        return;
-      }
-    }
-    kept_.emplace_back(storage,
-                       std::vector<char>(data, data + storage.nbytes()));
+    bytes.assign(data, data + storage.nbytes());
   }
 
-  void restore() {
-    for (auto& [storage, bytes] : kept_) {
-      if (!bytes.empty()) {
-        std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
-      }
+  void run(Stack&) const {
+    if (bytes.empty())
+      return;
+    std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+  }
+};
+
+using Step = std::variant<Call, Restore>;
+
+class HostGraph final : public CapturedGraph {
+ public:
+  HostGraph(std::vector<Step> steps, std::size_t bytes,
+            std::shared_ptr<std::size_t> pool)
+      : steps_(std::move(steps)), bytes_(bytes), pool_(std::move(pool)) {
+    *pool_ += bytes_;
+  }
+  ~HostGraph() override { *pool_ -= bytes_; }
+
+  void replay() override {
+    // Device work knows neither gradients nor casts.
+    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        c10::autocast_dispatch_keyset);
+    Stack stack;
+    for (const Step& step : steps_) {
+      std::visit([&](const auto& action) { action.run(stack); }, step);
     }
+  }
+
+  std::int64_t size() const override {
+    return std::count_if(steps_.begin(), steps_.end(), [](const Step& step) {
+      return std::holds_alternative<Call>(step);
+    });
   }
 
  private:
-  std::vector<std::pair<c10::Storage, std::vector<char>>> kept_;
+  std::vector<Step> steps_;
+  std::size_t bytes_;
+  std::shared_ptr<std::size_t> pool_;
 };
+
+// ---- what a capture does ----------------------------------------------------
+
+bool writes(const c10::AliasInfo& alias) {
+  return alias.isWrite() || std::any_of(alias.containedTypes().begin(),
+                                        alias.containedTypes().end(), writes);
+}
+
+bool writes(const c10::Argument& argument) {
+  if (argument.alias_info() != nullptr && writes(*argument.alias_info())) {
+    return true;
+  }
+  // Normalization updates its statistics without saying so.
+  return argument.name() == "running_mean" || argument.name() == "running_var";
+}
+
+// Whether a write leaves nothing of what the memory held.
+bool overwrites(const c10::OperatorHandle& op, const c10::Argument& argument,
+                const at::Tensor& tensor) {
+  const std::string& name = op.operator_name().name;
+  return (argument.is_out() || name == "aten::fill_" || name == "aten::copy_" ||
+          name == "aten::zero_") &&
+         tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == tensor.storage().nbytes();
+}
+
+// An operator that torch makes of others, whoever asks: it has no work of its
+// own to record.
+bool isComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(DispatchKey::CPU);
+}
+
+bool isForeign(const c10::OperatorHandle& op) {
+  return op.operator_name().name.rfind("aten::", 0) != 0;
+}
+
+// Whether the table says all there is to say about an operator, given that it
+// does not refuse the arguments.
+bool isKnown(const c10::OperatorHandle& op) {
+  const OperatorRule* rule =
+      findOperatorRule(c10::toString(op.operator_name()));
+  return rule != nullptr && rule->condition != Condition::kRuntime;
+}
+
+bool onlyReserves(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.rfind("aten::empty", 0) == 0 ||
+         name.rfind("aten::new_empty", 0) == 0;
+}
 
 class Recorder {
  public:
-  explicit Recorder(const std::vector<at::Tensor>& inputs)
-      : device_(inputs) {
-    for (const at::Tensor& tensor : inputs) outside_.push_back(tensor.storage());
+  explicit Recorder(const std::vector<at::Tensor>& inputs) : device_(inputs) {
+    for (const at::Tensor& tensor : inputs) {
+      if (tensor.has_storage())
+        outside_.insert(storageOf(tensor));
+    }
   }
 
-  void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                Stack* stack) {
-    const auto below =
-        keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
-                                   kRecordingKey);
-    const std::size_t count = op.schema().arguments().size();
-    const auto arguments = c10::ArrayRef<IValue>(*stack).slice(
-        stack->size() - count, count);
-    if (depth_ > 0 || !device_.onDevice(arguments)) {
-      // What CPU kernels call is their own affair, and arithmetic on wrapped
-      // host values happens once, as it would beside a real capture.
-      Nested nested(depth_);
-      op.redispatchBoxed(below, stack);
+  void dispatchAbove(const c10::OperatorHandle& op, DispatchKeySet keys,
+                     Stack* stack) {
+    keys = keysBelow(keys, kUpperKey);
+    if (depth_ > 0 || !isComposite(op)) {
+      op.redispatchBoxed(keys, stack);
       return;
     }
-    if (const auto why = refusalOf(op, arguments)) {
-      throw CaptureError(op.operator_name().name + " " + why->sentence);
+    const Arguments arguments = argumentsOf(op, *stack);
+    if (isForeign(op) && !keys.has_any(c10::autocast_dispatch_keyset) &&
+        !isDifferentiable(arguments)) {
+      dispatch(op, keys, stack);
+      return;
     }
-    Call call{op, {}, {}};
-    for (const IValue& argument : arguments) {
-      call.arguments.push_back(snapshotOf(argument));
-    }
-    keepWritten(op, call.arguments);
-    {
-      Nested nested(depth_);
-      op.redispatchBoxed(below, stack);
-    }
-    const std::size_t results = op.schema().returns().size();
-    const auto outputs = c10::ArrayRef<IValue>(*stack).slice(
-        stack->size() - results, results);
-    std::size_t position = 0;
-    const bool uninitialized =
-        op.operator_name().name.find("empty") != std::string::npos;
-    forEachTensor(outputs, [&](const at::Tensor& tensor) {
-      // Memory that was only reserved may be filled past the dispatcher, as
-      // `torch.tensor` does; a replay leaves it as it is.
-      if (!uninitialized && !aliases(tensor, call.arguments)) {
-        call.fresh.emplace_back(position, tensor);
-      }
-      device_.add(tensor);
-      ++position;
-    });
-    calls_.push_back(std::move(call));
+    if (vouched_ == 0 && device_.onDevice(arguments))
+      refuse(op, arguments);
+    const Nested nested(vouched_, isKnown(op) ? 1 : 0);
+    op.redispatchBoxed(keys, stack);
   }
 
-  void restoreOutside() { untouched_.restore(); }
-  std::vector<Call> takeCalls() { return std::move(calls_); }
+  void dispatchBelow(const c10::OperatorHandle& op, DispatchKeySet keys,
+                     Stack* stack) {
+    keys = keysBelow(keys, kLowerKey);
+    if (depth_ > 0 || isComposite(op)) {
+      // What CPU kernels call is their own affair.
+      op.redispatchBoxed(keys, stack);
+    } else if (vouched_ > 0 && op.hasTag(at::Tag::data_dependent_output)) {
+      // A check that only CPU tensors undergo.
+      op.redispatchBoxed(keys, stack);
+    } else {
+      dispatch(op, keys, stack);
+    }
+  }
+
+  // A capture runs nothing; this one did, and puts back what lies outside.
+  void restoreOutside() {
+    Stack stack;
+    for (const Restore& kept : kept_)
+      kept.run(stack);
+  }
+
+  std::vector<Step> takeSteps() { return std::move(steps_); }
+
+  std::size_t bytes() const { return bytes_; }
 
  private:
-  // Counts how deep below a recorded operator the thread is.
+  // Counts how deep below certain operators the thread is.
   class Nested {
    public:
-    explicit Nested(int& depth) : depth_(depth) { ++depth_; }
-    ~Nested() { --depth_; }
+    Nested(int& depth, int levels) : depth_(depth), levels_(levels) {
+      depth_ += levels_;
+    }
+    ~Nested() { depth_ -= levels_; }
     Nested(const Nested&) = delete;
     Nested& operator=(const Nested&) = delete;
 
    private:
     int& depth_;
+    int levels_;
   };
 
-  static bool aliases(const at::Tensor& tensor,
-                      const std::vector<IValue>& arguments) {
+  static void refuse(const c10::OperatorHandle& op, Arguments arguments) {
+    if (const auto why = refusalOf(op, arguments)) {
+      throw CaptureError(op.operator_name().name + " " + why->sentence);
+    }
+  }
+
+  static Arguments argumentsOf(const c10::OperatorHandle& op,
+                               const Stack& stack) {
+    return torch::jit::last(stack, op.schema().arguments().size());
+  }
+
+  static bool isDifferentiable(Arguments arguments) {
+    bool requires_grad = false;
+    forEachTensor(arguments, [&](const at::Tensor& tensor) {
+      requires_grad |= tensor.requires_grad();
+    });
+    return requires_grad && at::GradMode::is_enabled();
+  }
+
+  void dispatch(const c10::OperatorHandle& op, DispatchKeySet keys,
+                Stack* stack) {
+    const Arguments arguments = argumentsOf(op, *stack);
+    const bool on_device = device_.onDevice(arguments);
+    if (on_device)
+      refuse(op, arguments);
+    // The call takes its arguments off the stack.
+    const Stack before(arguments.begin(), arguments.end());
+    const bool any_written = prepareWrites(op, before, on_device);
+    {
+      const Nested nested(depth_, 1);
+      op.redispatchBoxed(keys, stack);
+    }
+    const auto results = torch::jit::last(*stack, op.schema().returns().size());
+    if (!on_device) {
+      // Arithmetic on wrapped host values happens once, as it would beside a
+      // real capture.
+      forEachTensor(results, [&](const at::Tensor& tensor) {
+        if (aliasesAny(tensor, before))
+          return;
+        host_.push_back(tensor.storage());
+      });
+      return;
+    }
+    Call call{op, keys & c10::after_ADInplaceOrView_keyset, {}, {}};
+    std::size_t position = 0;
+    forEachTensor(results, [&](const at::Tensor& tensor) {
+      if (!tensor.has_storage() || tensor.layout() != c10::kStrided) {
+        throw CaptureError(op.operator_name().name + " " +
+                           describe(Reason::kStorageLayout));
+      }
+      if (!aliasesAny(tensor, before)) {
+        call.fresh.emplace_back(position, snapshotOf(tensor).toTensor());
+        own(tensor);
+      }
+      device_.add(tensor);
+      ++position;
+    });
+    if (onlyReserves(op)) {
+      for (const auto& item : call.fresh) {
+        reserved_.insert(storageOf(item.second));
+      }
+      return;
+    }
+    // Views come out the same each time.
+    if (!any_written && position > 0 && call.fresh.empty())
+      return;
+    for (const IValue& argument : before) {
+      call.arguments.push_back(snapshotOf(argument));
+    }
+    steps_.emplace_back(std::move(call));
+  }
+
+  static bool aliasesAny(const at::Tensor& tensor, const Stack& arguments) {
     bool found = false;
-    forEachTensor(c10::ArrayRef<IValue>(arguments), [&](const at::Tensor& t) {
-      found |= t.has_storage() && tensor.has_storage() &&
-               t.storage().unsafeGetStorageImpl() ==
-                   tensor.storage().unsafeGetStorageImpl();
+    forEachTensor(Arguments(arguments), [&](const at::Tensor& argument) {
+      found |= tensor.has_storage() && storageOf(tensor) == storageOf(argument);
     });
     return found;
   }
 
-  // A capture runs nothing; this one does, so it puts back what lies outside.
-  void keepWritten(const c10::OperatorHandle& op,
-                   const std::vector<IValue>& arguments) {
+  void own(const at::Tensor& tensor) {
+    if (!device_.contains(tensor))
+      bytes_ += tensor.storage().nbytes();
+  }
+
+  // Looks after memory that an operator is about to write. Returns whether
+  // there is any.
+  bool prepareWrites(const c10::OperatorHandle& op, const Stack& arguments,
+                     bool on_device) {
+    bool any = false;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-      const auto* alias = op.schema().arguments()[i].alias_info();
-      // Normalization updates its statistics without saying so.
-      const bool written = (alias != nullptr && alias->isWrite()) ||
-                           op.operator_name().name.find("norm") !=
-                               std::string::npos;
-      if (!written) continue;
+      const c10::Argument& declared = op.schema().arguments()[i];
+      if (!writes(declared))
+        continue;
       forEachTensor(arguments[i], [&](const at::Tensor& tensor) {
-        for (const c10::Storage& storage : outside_) {
-          if (storage.unsafeGetStorageImpl() ==
-              tensor.storage().unsafeGetStorageImpl()) {
-            untouched_.keep(storage);
-          }
+        any = true;
+        if (tensor.has_storage()) {
+          prepareWrite(op, declared, tensor, on_device);
         }
       });
+    }
+    return any;
+  }
+
+  void prepareWrite(const c10::OperatorHandle& op,
+                    const c10::Argument& declared, const at::Tensor& tensor,
+                    bool on_device) {
+    const c10::StorageImpl* storage = storageOf(tensor);
+    if (outside_.count(storage) != 0) {
+      if (kept_storages_.insert(storage).second) {
+        kept_.emplace_back(tensor.storage());
+      }
+      return;
+    }
+    if (reserved_.erase(storage) != 0) {
+      // It may have been filled past the dispatcher, as `torch.tensor` does.
+      if (!overwrites(op, declared, tensor)) {
+        steps_.emplace_back(Restore(tensor.storage()));
+      }
+      return;
+    }
+    if (device_.contains(tensor))
+      return;
+    const bool born_here =
+        std::any_of(host_.begin(), host_.end(), [&](const c10::Storage& known) {
+          return known.unsafeGetStorageImpl() == storage;
+        });
+    if (!born_here) {
+      throw CaptureError(op.operator_name().name + " " +
+                         describe(Reason::kOuterWrite));
+    }
+    if (on_device) {
+      // From here on it is device memory, which each replay starts afresh.
+      steps_.emplace_back(Restore(tensor.storage()));
+      own(tensor);
+      device_.add(tensor);
     }
   }
 
   DeviceTensors device_;
-  std::vector<c10::Storage> outside_;
-  Untouched untouched_;
-  std::vector<Call> calls_;
-  int depth_ = 0;
+  std::unordered_set<const c10::StorageImpl*> outside_;
+  std::vector<Restore> kept_;
+  std::unordered_set<const c10::StorageImpl*> kept_storages_;
+  // Memory whose content no recorded operator has written yet.
+  std::unordered_set<const c10::StorageImpl*> reserved_;
+  std::vector<c10::Storage> host_;
+  std::vector<Step> steps_;
+  std::size_t bytes_ = 0;
+  int depth_ = 0;    // below recorded operators
+  int vouched_ = 0;  // below operators that the table knows to be safe
 };
 
 thread_local Recorder* recording = nullptr;
 
-void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                Stack* stack) {
+void dispatchAbove(const c10::OperatorHandle& op, DispatchKeySet keys,
+                   Stack* stack) {
   if (recording != nullptr) {
-    recording->dispatch(op, keys, stack);
-    return;
+    recording->dispatchAbove(op, keys, stack);
+  } else {
+    op.redispatchBoxed(keysBelow(keys, kUpperKey), stack);
   }
-  op.redispatchBoxed(
-      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
-                                 kRecordingKey),
-      stack);
+}
+
+void dispatchBelow(const c10::OperatorHandle& op, DispatchKeySet keys,
+                   Stack* stack) {
+  if (recording != nullptr) {
+    recording->dispatchBelow(op, keys, stack);
+  } else {
+    op.redispatchBoxed(keysBelow(keys, kLowerKey), stack);
+  }
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&recordCall>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatchAbove>());
+}
+
+TORCH_LIBRARY_IMPL(_, Fake, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&dispatchBelow>());
 }
 
 // Draws during a capture do not count: the replay draws.
@@ -214,39 +464,24 @@ class GeneratorKept {
   at::Tensor state_;
 };
 
-class HostGraph final : public CapturedGraph {
+// While it lives, the thread records.
+class Recording {
  public:
-  explicit HostGraph(std::vector<Call> calls) : calls_(std::move(calls)) {}
-
-  void replay() override {
-    // Device work knows neither gradients nor casts.
-    const at::NoGradGuard no_grad;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-        c10::autocast_dispatch_keyset);
-    Stack stack;
-    for (const Call& call : calls_) {
-      stack.assign(call.arguments.begin(), call.arguments.end());
-      for (IValue& argument : stack) argument = snapshotOf(argument);
-      call.op.callBoxed(&stack);
-      std::size_t position = 0;
-      auto next = call.fresh.begin();
-      forEachTensor(c10::ArrayRef<IValue>(stack), [&](const at::Tensor& now) {
-        if (next != call.fresh.end() && next->first == position) {
-          if (next->second.numel() != 0) next->second.copy_(now);
-          ++next;
-        }
-        ++position;
-      });
-    }
+  explicit Recording(Recorder& recorder)
+      : recorder_(recorder), keys_(DispatchKeySet({kUpperKey, kLowerKey})) {
+    recording = &recorder;
   }
-
-  std::int64_t size() const override {
-    return static_cast<std::int64_t>(calls_.size());
+  ~Recording() {
+    recording = nullptr;
+    recorder_.restoreOutside();
   }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
 
  private:
-  std::vector<Call> calls_;
+  Recorder& recorder_;
+  GeneratorKept generator_;
+  c10::impl::IncludeDispatchKeyGuard keys_;
 };
 
 class HostBackend final : public CaptureBackend {
@@ -258,28 +493,18 @@ class HostBackend final : public CaptureBackend {
   std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
                                          const CaptureHints& hints) override {
     Recorder recorder(hints.inputs);
-    struct Recording {
-      explicit Recording(Recorder& recorder) : recorder_(recorder) {
-        recording = &recorder;
-      }
-      ~Recording() {
-        recording = nullptr;
-        recorder_.restoreOutside();
-      }
-      Recorder& recorder_;
-    };
     {
-      const GeneratorKept generator;
       const Recording active(recorder);
-      const c10::impl::IncludeDispatchKeyGuard guard(kRecordingKey);
       body();
     }
-    return std::make_unique<HostGraph>(recorder.takeCalls());
+    return std::make_unique<HostGraph>(recorder.takeSteps(), recorder.bytes(),
+                                       pool_);
   }
 
   void copy(const std::vector<CopyOperation>& operations) override {
     for (const CopyOperation& operation : operations) {
-      if (operation.bytes == 0) continue;
+      if (operation.bytes == 0)
+        continue;
       std::memcpy(operation.destination, operation.source, operation.bytes);
     }
   }
@@ -290,7 +515,11 @@ class HostBackend final : public CaptureBackend {
 
   void enterStream() override {}
 
-  std::size_t poolBytes() const override { return 0; }
+  std::size_t poolBytes() const override { return *pool_; }
+
+ private:
+  // Shared with the graphs, which may outlive the backend.
+  std::shared_ptr<std::size_t> pool_ = std::make_shared<std::size_t>(0);
 };
 
 }  // namespace

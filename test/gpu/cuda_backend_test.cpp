@@ -91,6 +91,11 @@ class CudaBackend : public ::testing::Test {
       GTEST_SKIP() << cause;
     }
     backend_ = makeCudaBackend(kGpu);
+    // The thread's cuBLAS handle cannot be made inside a capture.
+    backend_->warmUp([] {
+      const at::Tensor x = at::ones({2, 2}, onGpu());
+      at::linear(x, x);
+    });
   }
 
   void TearDown() override {
@@ -404,6 +409,25 @@ TEST_F(CudaBackend, FailureLeavesTheRandomSequenceWhereItWas) {
               capture([&] { at::rand({100}, onGpu()).sum().item(); });
             }));
   EXPECT_TRUE(at::equal(at::rand({100}, onGpu()), expected));
+}
+
+TEST_F(CudaBackend, FailureDoesNotLeaveTheAllocatorCapturing) {
+  EXPECT_THROW(capture([] { throw std::domain_error("no"); }),
+               std::domain_error);
+  const auto activeBytes = [] {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(0)
+        .active_bytes[0]
+        .current;
+  };
+  const auto before = activeBytes();
+  {
+    // While captures go on, memory that other streams use is not given back.
+    const at::Tensor used_elsewhere = at::zeros({8 << 20}, onGpu());
+    used_elsewhere.record_stream(c10::cuda::getStreamFromPool());
+  }
+  synchronize();
+  at::empty({1}, onGpu());  // Allocating looks for memory that has come free.
+  EXPECT_EQ(activeBytes(), before);
 }
 
 // ---- random numbers ---------------------------------------------------------

@@ -8,6 +8,7 @@ sum of the activations is read to decide whether to clamp them in place.
 """
 
 import argparse
+from typing import Final
 
 import torch
 from torch import nn
@@ -25,6 +26,7 @@ class Layer(nn.Module):
 
 
 class GatedMlp(nn.Module):
+    every: Final[int]  # known to the pass, so that only real gates are breaks
 
     def __init__(self, width: int = 512, layers: int = 24, every: int = 6):
         super().__init__()

@@ -180,8 +180,7 @@ TEST(PartitionedModule, ExceptionInAHostBranchReachesTheCaller) {
   ModulePair pair(R"(
 def forward(self, x):
     h = torch.relu(x)
-    if x.shape[0] > 4:
-        raise ValueError("too many rows")
+    assert x.shape[0] <= 4, "too many rows"
     return h + 1.0
 )");
   for (int i = 0; i < 4; ++i) {
@@ -189,6 +188,27 @@ def forward(self, x):
     pair.call({at::randn({6, 3})});
   }
   EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(PartitionedModule, BranchWithABreakIsTakenInUntilACallReachesIt) {
+  ModulePair pair(R"(
+def forward(self, x, gate: bool):
+    h = torch.relu(x) + 1.0
+    if gate:
+        if bool(h.sum() > 0.0):
+            h = h * 2.0
+    return torch.tanh(h)
+)");
+  EXPECT_EQ(pair.report.segments.size(), 1u);
+  for (int i = 0; i < 4; ++i)
+    pair.call({at::randn({3}), false});
+  EXPECT_EQ(totalsOf(pair.partitioned).segments, 1);
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+  for (int i = 0; i < 4; ++i) {
+    pair.call({at::randn({3}), true});
+    pair.call({at::randn({3}), false});
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).segments, 1);
 }
 
 TEST(PartitionedModule, LoopResultsAreFreshInEveryTrip) {

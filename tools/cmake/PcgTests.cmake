@@ -57,7 +57,7 @@ pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_opt_lib)
 pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
              LIBRARIES pcg_test_support)
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
-             LIBRARIES pcg_test_support LABELS gpu)
+             LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")

@@ -27,8 +27,8 @@ constexpr std::uint64_t kFreeUnpackedSize = std::uint64_t{1} << 28;
 constexpr std::uint64_t kLargestRatio = 200;
 
 [[noreturn]] void damaged(const std::string& name, const std::string& why) {
-  throw ToolError(kBadInput,
-                  name + ": the archive is truncated or damaged: " + why);
+  throw ToolError(kBadInput, "the archive is truncated or damaged: " + why,
+                  {name, 0, 0, ""});
 }
 
 // Little-endian numbers of a byte string; the caller has checked the size.
@@ -48,7 +48,8 @@ class DirectoryReader {
     in_.clear();
     in_.seekg(0, std::ios::end);
     const auto size = in_.tellg();
-    if (size < 0) damaged(name_, "it cannot be read");
+    if (size < 0)
+      damaged(name_, "it cannot be read");
     size_ = static_cast<std::uint64_t>(size);
   }
 
@@ -66,9 +67,10 @@ class DirectoryReader {
       at = readEntry(bytes, at, entry);
       unpacked += std::max(entry.size, entry.packed_size) - entry.packed_size;
       if (unpacked > kFreeUnpackedSize + kLargestRatio * size_) {
-        throw ToolError(kBadInput, name_ + ": the archive would unpack to more "
-                                   "than " + std::to_string(kLargestRatio) +
-                                   " times its size");
+        throw ToolError(kBadInput,
+                        "the archive would unpack to more than " +
+                            std::to_string(kLargestRatio) + " times its size",
+                        {name_, 0, 0, ""});
       }
       entries.push_back(std::move(entry));
     }
@@ -108,7 +110,8 @@ class DirectoryReader {
         break;
       }
     }
-    if (!end) damaged(name_, "it has no directory");
+    if (!end)
+      damaged(name_, "it has no directory");
     entry_count_ = number(tail, *end + 10, 2);
     directory_size_ = number(tail, *end + 12, 4);
     directory_offset_ = number(tail, *end + 16, 4);
@@ -122,7 +125,8 @@ class DirectoryReader {
   }
 
   void readEnd64(std::uint64_t end_offset) {
-    if (end_offset < kLocatorSize) damaged(name_, "it has no directory");
+    if (end_offset < kLocatorSize)
+      damaged(name_, "it has no directory");
     const std::string locator = readAt(end_offset - kLocatorSize, kLocatorSize);
     if (number(locator, 0, 4) != kLocatorSignature) {
       damaged(name_, "it has no directory");
@@ -143,7 +147,8 @@ class DirectoryReader {
     const std::size_t comment_size = number(bytes, at + 32, 2);
     const std::size_t next =
         at + kEntrySize + name_size + extra_size + comment_size;
-    if (next > bytes.size()) damaged(name_, "its directory is cut short");
+    if (next > bytes.size())
+      damaged(name_, "its directory is cut short");
     entry.checksum = static_cast<std::uint32_t>(number(bytes, at + 16, 4));
     entry.packed_size = number(bytes, at + 20, 4);
     entry.size = number(bytes, at + 24, 4);
@@ -206,20 +211,16 @@ void expectTorchScript(const std::vector<ArchiveEntry>& entries,
     exported |= inner == "archive_format" || startsWith(inner, "models/") ||
                 entry.name == "serialized_exported_program.json";
   }
-  if (constants || (data && code)) return;
-  if (exported) {
-    throw ToolError(kBadInput,
-                    name + ": this is a torch.export archive; pcg-opt reads "
-                           "what torch.jit.save writes");
-  }
-  if (data) {
-    throw ToolError(kBadInput,
-                    name + ": this is a Python pickle written by torch.save; "
-                           "write a scripted or traced module with "
-                           "torch.jit.save");
-  }
-  throw ToolError(kBadInput, name + ": this zip archive is no TorchScript "
-                                    "file: it has no constants.pkl");
+  if (constants || (data && code))
+    return;
+  const char* message =
+      exported ? "this is a torch.export archive; pcg-opt reads what "
+                 "torch.jit.save writes"
+      : data   ? "this is a Python pickle written by torch.save; write a "
+                 "scripted or traced module with torch.jit.save"
+               : "this zip archive is no TorchScript file: it has no "
+                 "constants.pkl";
+  throw ToolError(kBadInput, message, {name, 0, 0, ""});
 }
 
 std::vector<std::string> extraFileNames(
@@ -261,8 +262,10 @@ std::uint32_t crc32(const void* data, std::size_t size) {
   std::uint32_t sum = 0xffffffffU;
   for (; size >= kStep; size -= kStep, bytes += kStep) {
     std::array<std::uint32_t, kStep> in{};
-    for (std::size_t i = 0; i < kStep; ++i) in[i] = bytes[i];
-    for (std::size_t i = 0; i < 4; ++i) in[i] ^= (sum >> (8 * i)) & 0xffU;
+    for (std::size_t i = 0; i < kStep; ++i)
+      in[i] = bytes[i];
+    for (std::size_t i = 0; i < 4; ++i)
+      in[i] ^= (sum >> (8 * i)) & 0xffU;
     sum = 0;
     for (std::size_t i = 0; i < kStep; ++i) {
       sum ^= kTables[kStep - 1 - i][in[i]];

@@ -36,18 +36,24 @@ void printExcerpt(std::ostream& out, const Location& where) {
   const char* after = "";
   if (line.size() > kExcerptWidth) {
     std::size_t start = caret - std::min(caret, kExcerptWidth / 2);
-    while (start > 0 && isContinuation(line[start])) --start;
+    while (start > 0 && isContinuation(line[start]))
+      --start;
     std::size_t end = std::min(start + kExcerptWidth, line.size());
-    while (end < line.size() && isContinuation(line[end])) ++end;
-    if (start > 0) before = "...";
-    if (end < line.size()) after = "...";
+    while (end < line.size() && isContinuation(line[end]))
+      ++end;
+    if (start > 0)
+      before = "...";
+    if (end < line.size())
+      after = "...";
     line = line.substr(start, end - start);
     caret -= start;
   }
   out << before << line << after << '\n';
-  for (const char* dot = before; *dot != '\0'; ++dot) out << ' ';
+  for (const char* dot = before; *dot != '\0'; ++dot)
+    out << ' ';
   for (const char c : line.substr(0, caret)) {
-    if (!isContinuation(c)) out << (c == '\t' ? '\t' : ' ');
+    if (!isContinuation(c))
+      out << (c == '\t' ? '\t' : ' ');
   }
   out << "^\n";
 }
@@ -66,7 +72,8 @@ struct ParsedExpectation {
 };
 
 bool takeWord(std::string_view& rest, std::string_view word) {
-  if (rest.substr(0, word.size()) != word) return false;
+  if (rest.substr(0, word.size()) != word)
+    return false;
   rest.remove_prefix(word.size());
   return true;
 }
@@ -75,7 +82,8 @@ std::optional<std::size_t> takeNumber(std::string_view& rest) {
   std::size_t number = 0;
   const auto [end, error] =
       std::from_chars(rest.data(), rest.data() + rest.size(), number);
-  if (error != std::errc()) return std::nullopt;
+  if (error != std::errc())
+    return std::nullopt;
   rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
   return number;
 }
@@ -83,7 +91,8 @@ std::optional<std::size_t> takeNumber(std::string_view& rest) {
 std::optional<Severity> takeSeverity(std::string_view& rest) {
   for (const Severity severity : {Severity::kError, Severity::kWarning,
                                   Severity::kRemark, Severity::kNote}) {
-    if (takeWord(rest, toString(severity))) return severity;
+    if (takeWord(rest, toString(severity)))
+      return severity;
   }
   return std::nullopt;
 }
@@ -106,16 +115,19 @@ std::optional<ParsedExpectation> parseExpectation(Severity severity,
       const bool plus = takeWord(rest, "+");
       const bool minus = !plus && takeWord(rest, "-");
       const auto number = takeNumber(rest);
-      if (!number || (minus && *number >= own_line)) return std::nullopt;
+      if (!number || (minus && *number >= own_line))
+        return std::nullopt;
       result.line = plus    ? own_line + *number
                     : minus ? own_line - *number
                             : *number;
     }
     rest = skipBlanks(rest);
   }
-  if (!takeWord(rest, "{{")) return std::nullopt;
+  if (!takeWord(rest, "{{"))
+    return std::nullopt;
   const std::size_t end = rest.find("}}");
-  if (end == std::string_view::npos) return std::nullopt;
+  if (end == std::string_view::npos)
+    return std::nullopt;
   result.text = std::string(rest.substr(0, end));
   return result;
 }
@@ -129,7 +141,8 @@ Location locate(const SourceText& source, std::size_t offset) {
 }
 
 void Diagnostics::report(Diagnostic diagnostic) {
-  if (diagnostic.severity == Severity::kError) ++errors_;
+  if (diagnostic.severity == Severity::kError)
+    ++errors_;
   if (!verifying_) {
     print(diagnostic);
     return;
@@ -162,13 +175,15 @@ void Diagnostics::print(const Diagnostic& diagnostic) {
   const Location& where = diagnostic.where;
   if (where.line == 0) {
     err_ << "pcg-opt: " << toString(diagnostic.severity) << ": ";
-    if (!where.file.empty()) err_ << where.file << ": ";
+    if (!where.file.empty())
+      err_ << where.file << ": ";
     err_ << diagnostic.message << '\n';
     return;
   }
   err_ << where.file << ':' << where.line << ':' << where.column << ": "
        << toString(diagnostic.severity) << ": " << diagnostic.message << '\n';
-  if (!where.line_text.empty()) printExcerpt(err_, where);
+  if (!where.line_text.empty())
+    printExcerpt(err_, where);
 }
 
 void Diagnostics::beginVerification(const SourceText& source) {
@@ -191,14 +206,15 @@ void Diagnostics::addExpectations(const SourceText& source, std::size_t line,
   constexpr std::string_view kPrefix = "expected-";
   for (std::size_t at = comment.find(kPrefix); at != std::string_view::npos;
        at = comment.find(kPrefix, at + 1)) {
-    Location where{source.name(), line,
-                   static_cast<std::size_t>(comment.data() -
-                                            source.line(line).data()) +
-                       at + 1,
-                   std::string(source.line(line))};
+    Location where{
+        source.name(), line,
+        static_cast<std::size_t>(comment.data() - source.line(line).data()) +
+            at + 1,
+        std::string(source.line(line))};
     std::string_view rest = comment.substr(at + kPrefix.size());
     const auto severity = takeSeverity(rest);
-    if (!severity) continue;  // Prose.
+    if (!severity)
+      continue;  // Prose.
     const auto parsed = parseExpectation(*severity, rest, line);
     if (!parsed) {
       malformed_ = true;
@@ -219,16 +235,16 @@ bool Diagnostics::endVerification() {
     Diagnostic message = diagnostic;
     message.severity = Severity::kError;
     message.message = std::string("unexpected ") +
-                      toString(diagnostic.severity) + ": " +
-                      diagnostic.message;
+                      toString(diagnostic.severity) + ": " + diagnostic.message;
     print(message);
   }
   for (const Expectation& expectation : expected_) {
-    if (expectation.met) continue;
+    if (expectation.met)
+      continue;
     good = false;
     print({Severity::kError, expectation.comment,
-           std::string("expected ") + toString(expectation.severity) +
-               " \"" + expectation.text + "\" was not produced"});
+           std::string("expected ") + toString(expectation.severity) + " \"" +
+               expectation.text + "\" was not produced"});
   }
   expected_.clear();
   unexpected_.clear();

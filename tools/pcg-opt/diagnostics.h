@@ -15,9 +15,9 @@ namespace pcg::opt {
 /// What the program returns.
 enum ExitCode : int {
   kSuccess = 0,
-  kBadInput = 1,     ///< The input, or what a pass or check found in it.
-  kBadUsage = 2,     ///< The command line, or an output that cannot be written.
-  kInternal = 3,     ///< A bug in pcg or torch.
+  kBadInput = 1,  ///< The input, or what a pass or check found in it.
+  kBadUsage = 2,  ///< The command line, or an output that cannot be written.
+  kInternal = 3,  ///< A bug in pcg or torch.
 };
 
 enum class Severity { kError, kWarning, kRemark, kNote };

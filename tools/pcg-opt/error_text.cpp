@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "tools/pcg-opt/source_text.h"
+
 namespace pcg::opt {
 namespace {
 
@@ -21,24 +23,39 @@ std::string fullMessage(const std::exception& error) {
 
 std::string trimmed(std::string text) {
   const auto isIdle = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (!text.empty() && (isIdle(text.back()) || text.back() == ':' ||
-                           text.back() == '.')) {
+  while (!text.empty() &&
+         (isIdle(text.back()) || text.back() == ':' || text.back() == '.')) {
     text.pop_back();
   }
   std::size_t start = 0;
-  while (start < text.size() && isIdle(text[start])) ++start;
+  while (start < text.size() && isIdle(text[start]))
+    ++start;
   return text.substr(start);
+}
+
+// A damaged model may put anything into a message.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20)
+      c = '?';
+  }
+  while (const auto invalid = findInvalidUtf8(text))
+    text[*invalid] = '?';
+  return text;
 }
 
 // `File "code/x.py", line 12` of an excerpt.
 std::string place(const std::string& text) {
   const std::size_t file = text.find("File \"");
-  if (file == std::string::npos) return "";
+  if (file == std::string::npos)
+    return "";
   const std::size_t name = file + 6;
   const std::size_t name_end = text.find('"', name);
-  if (name_end == std::string::npos) return "";
+  if (name_end == std::string::npos)
+    return "";
   constexpr std::string_view kLine = "\", line ";
-  if (text.compare(name_end, kLine.size(), kLine) != 0) return "";
+  if (text.compare(name_end, kLine.size(), kLine) != 0)
+    return "";
   std::size_t digits = name_end + kLine.size();
   std::string line;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') {
@@ -61,7 +78,8 @@ std::string briefMessage(const std::exception& error) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     line = trimmed(line);
-    if (!line.empty()) return line + place(text);
+    if (!line.empty())
+      return printable(line + place(text));
   }
   return "unknown error";
 }

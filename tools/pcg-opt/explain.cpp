@@ -31,9 +31,11 @@ class Destinations {
  public:
   explicit Destinations(const Plan& plan) {
     for (const PlannedSegment& segment : plan.segments) {
-      for (const Node* node : segment.nodes) mark(node, segment.name);
+      for (const Node* node : segment.nodes)
+        mark(node, segment.name);
     }
-    for (const PlannedBreak& item : plan.breaks) breaks_[item.node] = &item;
+    for (const PlannedBreak& item : plan.breaks)
+      breaks_[item.node] = &item;
   }
 
   const PlannedBreak* breakAt(const Node* node) const {
@@ -44,7 +46,8 @@ class Destinations {
   // The segment's name, the break's reason, or an empty string.
   std::string labelOf(const Node* node) const {
     const auto segment = segments_.find(node);
-    if (segment != segments_.end()) return segment->second;
+    if (segment != segments_.end())
+      return segment->second;
     const PlannedBreak* item = breakAt(node);
     return item != nullptr ? toString(item->why.reason) : "";
   }
@@ -53,7 +56,8 @@ class Destinations {
   void mark(const Node* node, const std::string& segment) {
     segments_[node] = segment;
     for (const Block* block : node->blocks()) {
-      for (const Node* inner : block->nodes()) mark(inner, segment);
+      for (const Node* inner : block->nodes())
+        mark(inner, segment);
     }
   }
 
@@ -71,8 +75,7 @@ class PlanPrinter {
       width_ = std::max(width_, segment.name.size());
     }
     for (const PlannedBreak& item : plan.breaks) {
-      width_ = std::max(width_,
-                        std::string(toString(item.why.reason)).size());
+      width_ = std::max(width_, std::string(toString(item.why.reason)).size());
     }
   }
 
@@ -92,14 +95,16 @@ class PlanPrinter {
   static std::string values(c10::ArrayRef<const Value*> values, bool types) {
     std::string text;
     for (const Value* value : values) {
-      if (!text.empty()) text += ", ";
+      if (!text.empty())
+        text += ", ";
       text += types ? printValue(*value) : "%" + value->debugName();
     }
     return text;
   }
 
   void printNodes(const Block* block, std::size_t level) {
-    for (const Node* node : block->nodes()) printNode(node, level);
+    for (const Node* node : block->nodes())
+      printNode(node, level);
   }
 
   void printNode(const Node* node, std::size_t level) {
@@ -133,7 +138,8 @@ class PlanPrinter {
 std::string dotString(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
+    if (c == '"' || c == '\\')
+      result += '\\';
     if (c == '\n') {
       result += "\\n";
     } else {
@@ -161,7 +167,8 @@ class DotPrinter {
     for (const Value* output : method_.graph->outputs()) {
       edge(output, "return");
     }
-    for (const std::string& line : edges_) out_ << "  " << line << '\n';
+    for (const std::string& line : edges_)
+      out_ << "  " << line << '\n';
     out_ << "}\n";
     return out_.str();
   }
@@ -180,35 +187,42 @@ class DotPrinter {
   void edge(const Value* value, const std::string& to) {
     const Node* from = value->node();
     if (from->kind() == prim::Param) {
-      if (from->owningBlock() != method_.graph->block()) return;
+      if (from->owningBlock() != method_.graph->block())
+        return;
       edges_.push_back(dotString("%" + value->debugName()) + " -> " + to + ";");
       return;
     }
-    if (!isShown(from)) return;
-    edges_.push_back(idOf(from) + " -> " + to + " [label=" +
-                     dotString("%" + value->debugName()) + "];");
+    if (!isShown(from))
+      return;
+    edges_.push_back(idOf(from) + " -> " + to +
+                     " [label=" + dotString("%" + value->debugName()) + "];");
   }
 
   void printBlock(const Block* block, std::size_t level) {
     std::string open;
     for (const Node* node : block->nodes()) {
-      if (!isShown(node)) continue;
+      if (!isShown(node))
+        continue;
       const bool is_break = destinations_.breakAt(node) != nullptr;
       std::string segment = is_break ? "" : destinations_.labelOf(node);
-      if (segment == enclosing_) segment.clear();
+      if (segment == enclosing_)
+        segment.clear();
       if (segment != open) {
-        if (!open.empty()) close(level);
-        if (!segment.empty()) openCluster(segment, level);
+        if (!open.empty())
+          close(level);
+        if (!segment.empty())
+          openCluster(segment, level);
         open = segment;
       }
       printNode(node, level + (open.empty() ? 0 : 1), open);
     }
-    if (!open.empty()) close(level);
+    if (!open.empty())
+      close(level);
   }
 
   void openCluster(const std::string& label, std::size_t level) {
-    out_ << std::string(2 * level, ' ') << "subgraph cluster_"
-         << clusters_++ << " {\n"
+    out_ << std::string(2 * level, ' ') << "subgraph cluster_" << clusters_++
+         << " {\n"
          << std::string(2 * level + 2, ' ') << "label=" << dotString(label)
          << "; style=filled; color=\"#d5e8d4\";\n";
   }
@@ -225,16 +239,18 @@ class DotPrinter {
       label += std::string("\n") + toString(item->why.reason);
     }
     out_ << indent << idOf(node) << " [label=" << dotString(label);
-    if (item != nullptr) out_ << ", style=filled, fillcolor=\"#f8cecc\"";
+    if (item != nullptr)
+      out_ << ", style=filled, fillcolor=\"#f8cecc\"";
     out_ << "];\n";
-    for (const Value* input : node->inputs()) edge(input, idOf(node));
-    const std::string outer = std::exchange(
-        enclosing_, segment.empty() ? enclosing_ : segment);
+    for (const Value* input : node->inputs())
+      edge(input, idOf(node));
+    const std::string outer =
+        std::exchange(enclosing_, segment.empty() ? enclosing_ : segment);
     for (std::size_t i = 0; i < node->blocks().size(); ++i) {
       out_ << indent << "subgraph cluster_" << clusters_++ << " {\n"
            << indent << "  label="
            << dotString(label.substr(0, label.find('\n')) + " block" +
-                     std::to_string(i))
+                        std::to_string(i))
            << "; style=dashed; color=black;\n";
       printBlock(node->blocks()[i], level + 1);
       out_ << indent << "}\n";
@@ -273,7 +289,8 @@ std::string planDot(const MethodState& method) {
 void makeRemarks(const WorkState& state, const Remarks& which,
                  Diagnostics& diagnostics) {
   for (const MethodState& method : state.methods) {
-    if (!method.plan) continue;
+    if (!method.plan)
+      continue;
     if (which.missed) {
       for (const PlannedBreak& item : method.plan->breaks) {
         diagnostics.remark(locate(*item.node),
@@ -311,7 +328,8 @@ std::string statistics(const PartitionReport& report) {
     largest = std::max(largest, segment.kernels);
   }
   std::map<std::string, std::size_t> reasons;
-  for (const BreakReport& item : report.breaks) ++reasons[item.reason];
+  for (const BreakReport& item : report.breaks)
+    ++reasons[item.reason];
 
   std::ostringstream out;
   const auto row = [&](const std::string& value, const std::string& what) {
@@ -323,8 +341,10 @@ std::string statistics(const PartitionReport& report) {
   row(std::to_string(nodes), "nodes in segments");
   row(std::to_string(kernels), "kernel-launching nodes in segments");
   row(std::to_string(largest), "kernel-launching nodes in the largest segment");
-  row(std::to_string(report.eager_kernels), "kernel-launching nodes left eager");
-  row(percent(report.coverage()), "% of the kernel-launching nodes in segments");
+  row(std::to_string(report.eager_kernels),
+      "kernel-launching nodes left eager");
+  row(percent(report.coverage()),
+      "% of the kernel-launching nodes in segments");
   row(std::to_string(report.rewrites.size()), "rewrites by make-capturable");
   row(std::to_string(report.breaks.size()), "breaks");
   for (const auto& [reason, count] : reasons) {

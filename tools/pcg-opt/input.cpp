@@ -20,7 +20,7 @@ constexpr std::size_t kHeadSize = 4096;
 
 [[noreturn]] void badInput(const std::string& name,
                            const std::string& message) {
-  throw ToolError(kBadInput, name + ": " + message);
+  throw ToolError(kBadInput, message, {name, 0, 0, ""});
 }
 
 std::unique_ptr<std::istream> openFile(const std::string& path) {
@@ -28,9 +28,11 @@ std::unique_ptr<std::istream> openFile(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0) {
     badInput(path, std::strerror(errno));
   }
-  if (S_ISDIR(info.st_mode)) badInput(path, "is a directory");
+  if (S_ISDIR(info.st_mode))
+    badInput(path, "is a directory");
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!*file) badInput(path, std::strerror(errno));
+  if (!*file)
+    badInput(path, std::strerror(errno));
   return file;
 }
 
@@ -55,8 +57,9 @@ bool isArchive(std::string_view head) {
              "write a scripted or traced module with torch.jit.save");
   }
   if (head.size() > 8 && head.substr(4, 4) == "PTMF") {
-    badInput(name, "this is a model for mobile devices; pcg-opt reads what "
-                   "torch.jit.save writes");
+    badInput(name,
+             "this is a model for mobile devices; pcg-opt reads what "
+             "torch.jit.save writes");
   }
   badInput(name, "expected a TorchScript file or IR text, found binary data");
 }
@@ -65,9 +68,11 @@ bool isArchive(std::string_view head) {
 std::string_view wholeCharacters(std::string_view head) {
   for (int i = 0; i < 3 && !head.empty(); ++i) {
     const auto last = static_cast<unsigned char>(head.back());
-    if (last < 0x80) break;
+    if (last < 0x80)
+      break;
     head.remove_suffix(1);
-    if (last >= 0xc0) break;
+    if (last >= 0xc0)
+      break;
   }
   return head;
 }
@@ -88,11 +93,13 @@ Input openInput(const ToolOptions& options, std::istream& standard_input) {
     file->read(head.data(), static_cast<std::streamsize>(head.size()));
     head.resize(static_cast<std::size_t>(file->gcount()));
   }
-  if (head.empty()) badInput(input.name, "is empty");
+  if (head.empty())
+    badInput(input.name, "is empty");
 
   const bool archive = isArchive(head);
   if (options.format == InputFormat::kModule && !archive) {
-    if (findInvalidUtf8(wholeCharacters(head))) rejectBinary(input.name, head);
+    if (findInvalidUtf8(wholeCharacters(head)))
+      rejectBinary(input.name, head);
     badInput(input.name, "is no TorchScript file: it is not a zip archive");
   }
   if (archive && options.format != InputFormat::kIr) {
@@ -117,7 +124,8 @@ Input openInput(const ToolOptions& options, std::istream& standard_input) {
     rejectBinary(input.name, start);
   }
   input.text = std::move(head);
-  if (file) input.text += readAll(*file);
+  if (file)
+    input.text += readAll(*file);
   if (const auto invalid = findInvalidUtf8(input.text)) {
     const SourceText source(input.name, input.text);
     Location where = locate(source, *invalid);

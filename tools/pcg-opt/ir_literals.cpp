@@ -85,20 +85,22 @@ TypePtr typeOf(const LiteralSyntax& literal) {
     case Kind::kPrintedTensor:
       return c10::TensorType::get();
     case Kind::kList:
-      if (literal.items.empty()) break;
+      if (literal.items.empty())
+        break;
       return c10::ListType::create(typeOf(literal.items[0]));
     case Kind::kTuple: {
       std::vector<TypePtr> types;
-      for (const auto& item : literal.items) types.push_back(typeOf(item));
+      for (const auto& item : literal.items)
+        types.push_back(typeOf(item));
       return c10::TupleType::create(std::move(types));
     }
     case Kind::kDict:
     case Kind::kType:
       break;
   }
-  throw ReadError{literal.offset,
-                  std::string("the type of ") + describe(literal.kind) +
-                      " must be given, as in '%x : int[]'"};
+  throw ReadError{literal.offset, std::string("the type of ") +
+                                      describe(literal.kind) +
+                                      " must be given, as in '%x : int[]'"};
 }
 
 // Number of elements, or nothing where it does not fit.
@@ -106,7 +108,8 @@ std::optional<std::int64_t> countElements(
     const std::vector<std::int64_t>& sizes) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) {
-    if (size < 0) return std::nullopt;
+    if (size < 0)
+      return std::nullopt;
     if (size != 0 && count > std::numeric_limits<std::int64_t>::max() / size) {
       return std::nullopt;
     }
@@ -120,7 +123,8 @@ at::Tensor zeros(const LiteralSyntax& literal,
                  const std::vector<std::int64_t>& strides,
                  c10::ScalarType dtype) {
   const auto count = countElements(sizes);
-  if (!count) throw ReadError{literal.offset, "the tensor's sizes overflow"};
+  if (!count)
+    throw ReadError{literal.offset, "the tensor's sizes overflow"};
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
   try {
     if (*count > kLargestDenseTensor) {
@@ -130,9 +134,12 @@ at::Tensor zeros(const LiteralSyntax& literal,
     }
     std::int64_t reach = 1;
     for (std::size_t i = 0; i < strides.size(); ++i) {
-      if (strides[i] < 0 || strides[i] > kLargestDenseTensor) reach = -1;
-      if (reach >= 0 && sizes[i] > 1) reach += (sizes[i] - 1) * strides[i];
-      if (reach > kLargestDenseTensor) reach = -1;
+      if (strides[i] < 0 || strides[i] > kLargestDenseTensor)
+        reach = -1;
+      if (reach >= 0 && sizes[i] > 1)
+        reach += (sizes[i] - 1) * strides[i];
+      if (reach > kLargestDenseTensor)
+        reach = -1;
     }
     if (strides.size() != sizes.size() || reach < 0) {
       return at::zeros(sizes, options);
@@ -152,8 +159,10 @@ at::Tensor readTensor(const LiteralSyntax& literal,
                       const c10::TensorTypePtr& type) {
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
-  if (const auto known = type->sizes().concrete_sizes()) sizes = *known;
-  if (const auto known = type->strides().concrete_sizes()) strides = *known;
+  if (const auto known = type->sizes().concrete_sizes())
+    sizes = *known;
+  if (const auto known = type->strides().concrete_sizes())
+    strides = *known;
   auto dtype = type->scalarType();
 
   if (literal.kind == Kind::kTensor) {
@@ -164,8 +173,9 @@ at::Tensor readTensor(const LiteralSyntax& literal,
     const bool number = item.kind == Kind::kInt || item.kind == Kind::kFloat ||
                         item.kind == Kind::kBool;
     if (!number) {
-      throw ReadError{item.offset, std::string("a tensor's element cannot be ") +
-                                       describe(item.kind)};
+      throw ReadError{
+          item.offset,
+          std::string("a tensor's element cannot be ") + describe(item.kind)};
     }
     if (!dtype) {
       dtype = item.kind == Kind::kInt
@@ -183,7 +193,8 @@ at::Tensor readTensor(const LiteralSyntax& literal,
   if (!dtype) {
     std::string name = literal.s;
     for (const std::string backend : {"CPU", "CUDA"}) {
-      if (name.rfind(backend, 0) == 0) name = name.substr(backend.size());
+      if (name.rfind(backend, 0) == 0)
+        name = name.substr(backend.size());
     }
     constexpr const char* kSuffix = "Type";
     if (name.size() > 4 && name.substr(name.size() - 4) == kSuffix) {
@@ -203,9 +214,8 @@ at::Tensor readTensor(const LiteralSyntax& literal,
   for (const LiteralSyntax& item : literal.items) {
     elements.push_back(toDouble(item));
   }
-  at::Tensor filled = at::tensor(elements, at::kDouble)
-                          .to(*dtype)
-                          .view(literal.sizes);
+  at::Tensor filled =
+      at::tensor(elements, at::kDouble).to(*dtype).view(literal.sizes);
   if (strides.size() == sizes.size() && sizes == literal.sizes) {
     tensor = zeros(literal, sizes, strides, *dtype);
   }
@@ -213,7 +223,8 @@ at::Tensor readTensor(const LiteralSyntax& literal,
 }
 
 IValue readList(const LiteralSyntax& literal, const TypePtr& type) {
-  if (literal.kind != Kind::kList) mismatch(literal, type);
+  if (literal.kind != Kind::kList)
+    mismatch(literal, type);
   const TypePtr& element = type->castRaw<c10::ListType>()->getElementType();
   c10::impl::GenericList list(element);
   for (const LiteralSyntax& item : literal.items) {
@@ -235,7 +246,8 @@ IValue readTuple(const LiteralSyntax& literal, const TypePtr& type) {
 }
 
 IValue readDict(const LiteralSyntax& literal, const TypePtr& type) {
-  if (literal.kind != Kind::kDict) mismatch(literal, type);
+  if (literal.kind != Kind::kDict)
+    mismatch(literal, type);
   const auto* dict_type = type->castRaw<c10::DictType>();
   c10::impl::GenericDict dict(dict_type->getKeyType(),
                               dict_type->getValueType());
@@ -265,18 +277,23 @@ IValue readNumber(const LiteralSyntax& literal, const TypePtr& type) {
 }  // namespace
 
 IValue readConstant(const LiteralSyntax& literal, const TypePtr& type) {
-  if (!type) return readConstant(literal, typeOf(literal));
+  if (!type)
+    return readConstant(literal, typeOf(literal));
   switch (type->kind()) {
     case TypeKind::IntType:
     case TypeKind::QSchemeType:
-      if (literal.kind == Kind::kInt) return literal.i;
+      if (literal.kind == Kind::kInt)
+        return literal.i;
       break;
     case TypeKind::FloatType:
-      if (literal.kind == Kind::kFloat) return literal.f;
-      if (literal.kind == Kind::kInt) return toDouble(literal);
+      if (literal.kind == Kind::kFloat)
+        return literal.f;
+      if (literal.kind == Kind::kInt)
+        return toDouble(literal);
       break;
     case TypeKind::BoolType:
-      if (literal.kind == Kind::kBool) return literal.i != 0;
+      if (literal.kind == Kind::kBool)
+        return literal.i != 0;
       if (literal.kind == Kind::kInt && (literal.i == 0 || literal.i == 1)) {
         return literal.i != 0;
       }
@@ -292,23 +309,25 @@ IValue readConstant(const LiteralSyntax& literal, const TypePtr& type) {
     case TypeKind::NumberType:
       return readNumber(literal, type);
     case TypeKind::StringType:
-      if (literal.kind == Kind::kString) return literal.s;
+      if (literal.kind == Kind::kString)
+        return literal.s;
       break;
     case TypeKind::DeviceObjType:
       if (literal.kind == Kind::kString) {
         try {
           return c10::Device(literal.s);
         } catch (const c10::Error&) {
-          throw ReadError{literal.offset,
-                          "unknown device '" + literal.s + "'"};
+          throw ReadError{literal.offset, "unknown device '" + literal.s + "'"};
         }
       }
       break;
     case TypeKind::NoneType:
-      if (literal.kind == Kind::kNone) return IValue();
+      if (literal.kind == Kind::kNone)
+        return IValue();
       break;
     case TypeKind::OptionalType:
-      if (literal.kind == Kind::kNone) return IValue();
+      if (literal.kind == Kind::kNone)
+        return IValue();
       return readConstant(literal,
                           type->castRaw<c10::OptionalType>()->getElementType());
     case TypeKind::ListType:
@@ -325,8 +344,7 @@ IValue readConstant(const LiteralSyntax& literal, const TypePtr& type) {
       }
       break;
     default:
-      throw ReadError{literal.offset, "a constant of type " +
-                                          typeText(*type) +
+      throw ReadError{literal.offset, "a constant of type " + typeText(*type) +
                                           " cannot be read from text"};
   }
   mismatch(literal, type);
@@ -368,9 +386,12 @@ void setAttribute(torch::jit::Node& node, const AttributeSyntax& attribute,
   std::vector<double> floats;
   std::vector<std::string> strings;
   for (const LiteralSyntax& item : value.items) {
-    if (item.kind == Kind::kInt) ints.push_back(item.i);
-    if (item.kind == Kind::kFloat) floats.push_back(item.f);
-    if (item.kind == Kind::kString) strings.push_back(item.s);
+    if (item.kind == Kind::kInt)
+      ints.push_back(item.i);
+    if (item.kind == Kind::kFloat)
+      floats.push_back(item.f);
+    if (item.kind == Kind::kString)
+      strings.push_back(item.s);
   }
   const std::size_t count = value.items.size();
   if (ints.size() == count) {

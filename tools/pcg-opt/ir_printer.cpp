@@ -27,13 +27,15 @@ namespace attr = torch::jit::attr;
 constexpr std::int64_t kLargestPrintedTensor = 10;
 
 std::string number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  if (std::isnan(value))
+    return "nan";
+  if (std::isinf(value))
+    return value < 0 ? "-inf" : "inf";
   char digits[40];  // NOLINT(modernize-avoid-c-arrays)
-  const auto result =
-      std::to_chars(digits, digits + sizeof(digits), value);
+  const auto result = std::to_chars(digits, digits + sizeof(digits), value);
   std::string text(digits, result.ptr);
-  if (text.find_first_of(".e") == std::string::npos) text += '.';
+  if (text.find_first_of(".e") == std::string::npos)
+    text += '.';
   return text;
 }
 
@@ -99,7 +101,8 @@ class Printer {
     }
     out_ << "):\n";
     Groups groups;
-    for (const Node* node : graph.nodes()) printTree(*node, 1, groups);
+    for (const Node* node : graph.nodes())
+      printTree(*node, 1, groups);
     out_ << "  return (";
     printNames(graph.outputs());
     out_ << ")\n";
@@ -270,14 +273,16 @@ class Printer {
     const at::Tensor flat = tensor.detach().cpu().reshape({-1});
     const auto element = [&](std::int64_t i) {
       const at::Scalar scalar = flat[i].item();
-      if (scalar.isFloatingPoint()) return number(scalar.toDouble());
+      if (scalar.isFloatingPoint())
+        return number(scalar.toDouble());
       return std::to_string(scalar.toLong());
     };
     if (tensor.numel() == 1) {
       out_ << '{' << element(0) << '}';
       return;
     }
-    for (std::int64_t i = 0; i < flat.numel(); ++i) out_ << ' ' << element(i);
+    for (std::int64_t i = 0; i < flat.numel(); ++i)
+      out_ << ' ' << element(i);
     out_ << " [ " << (tensor.is_cuda() ? "CUDA" : "CPU")
          << c10::toString(tensor.scalar_type()) << "Type{";
     list(out_, tensor.sizes(), [&](std::int64_t size) { out_ << size; });
@@ -290,9 +295,13 @@ class Printer {
 
 }  // namespace
 
-std::string printGraph(const Graph& graph) { return Printer().print(graph); }
+std::string printGraph(const Graph& graph) {
+  return Printer().print(graph);
+}
 
-std::string printNode(const Node& node) { return Printer().print(node); }
+std::string printNode(const Node& node) {
+  return Printer().print(node);
+}
 
 std::string printValue(const Value& value) {
   std::ostringstream out;

@@ -100,7 +100,8 @@ class NameChecker {
   void collect(const BlockSyntax& block) {
     define(block.inputs);
     for (const NodeSyntax& node : block.nodes) {
-      for (const BlockSyntax& inner : node.blocks) collect(inner);
+      for (const BlockSyntax& inner : node.blocks)
+        collect(inner);
       define(node.outputs);
     }
   }
@@ -115,7 +116,8 @@ class NameChecker {
     setState(block.inputs, State::kInScope);
     for (const NodeSyntax& node : block.nodes) {
       use(node.inputs);
-      for (const BlockSyntax& inner : node.blocks) visit(inner);
+      for (const BlockSyntax& inner : node.blocks)
+        visit(inner);
       setState(node.outputs, State::kInScope);
     }
     use(block.outputs);
@@ -133,7 +135,8 @@ class NameChecker {
                                          didYouMean(item.name, visibleNames()));
         continue;
       }
-      if (found->second.state == State::kInScope) continue;
+      if (found->second.state == State::kInScope)
+        continue;
       const bool ahead = found->second.state == State::kAhead;
       reporter_.error(item.offset,
                       "%" + item.name +
@@ -147,8 +150,10 @@ class NameChecker {
     constexpr std::size_t kMost = 2000;
     std::vector<std::string> names;
     for (const auto& [name, definition] : definitions_) {
-      if (definition.state == State::kInScope) names.push_back(name);
-      if (names.size() == kMost) break;
+      if (definition.state == State::kInScope)
+        names.push_back(name);
+      if (names.size() == kMost)
+        break;
     }
     return names;
   }
@@ -163,7 +168,8 @@ std::optional<std::uint64_t> asNumber(const std::string& name) {
   std::uint64_t number = 0;
   const char* end = name.data() + name.size();
   const auto result = std::from_chars(name.data(), end, number);
-  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  if (result.ec != std::errc() || result.ptr != end)
+    return std::nullopt;
   return number;
 }
 
@@ -175,8 +181,8 @@ class FileReader {
  public:
   FileReader(const SourceText& source, const ReadOptions& options,
              Reporter& reporter)
-      : text_(std::make_shared<torch::jit::Source>(
-            source.text(), source.name(), source.firstLine())),
+      : text_(std::make_shared<torch::jit::Source>(source.text(), source.name(),
+                                                   source.firstLine())),
         options_(options),
         reporter_(reporter) {}
 
@@ -184,7 +190,8 @@ class FileReader {
     for (const GraphSyntax& graph : file.graphs) {
       NameChecker(reporter_).check(graph.body);
     }
-    if (reporter_.any()) return nullptr;
+    if (reporter_.any())
+      return nullptr;
     file_ = &file;
     return readGraph(file.graphs[0]);
   }
@@ -197,8 +204,8 @@ class FileReader {
   // A value that the syntax defines, and what will own it.
   struct Slot {
     const ValueSyntax* syntax;
-    Node* node;      // With `block` null: one of its outputs.
-    Block* block;    // One of its inputs.
+    Node* node;    // With `block` null: one of its outputs.
+    Block* block;  // One of its inputs.
     std::size_t index;
     std::optional<std::uint64_t> number;
   };
@@ -240,8 +247,8 @@ class FileReader {
                                    ? withoutNumber(node_syntax.kind)
                                    : node_syntax.kind;
       Node* node = state.graph->create(c10::Symbol::fromQualString(kind), 0);
-      node->setSourceRange(torch::jit::SourceRange(text_, node_syntax.offset,
-                                                   node_syntax.end));
+      node->setSourceRange(
+          torch::jit::SourceRange(text_, node_syntax.offset, node_syntax.end));
       state.nodes[&node_syntax] = node;
       for (const BlockSyntax& inner : node_syntax.blocks) {
         createNodes(inner, node->addBlock(), state);
@@ -273,7 +280,8 @@ class FileReader {
                      });
     std::uint64_t largest = 0;
     for (const Slot& slot : slots) {
-      if (slot.number) largest = std::max(largest, *slot.number);
+      if (slot.number)
+        largest = std::max(largest, *slot.number);
     }
     // Numbers of a hand-written text may be any; then they are not kept.
     const bool keep = largest < 16 * (slots.size() + 64);
@@ -295,7 +303,8 @@ class FileReader {
       before.insert(position, slot.index);
       Value* value = slot.block != nullptr ? slot.block->insertInput(at)
                                            : slot.node->insertOutput(at);
-      if (!slot.number) value->setDebugName(slot.syntax->name);
+      if (!slot.number)
+        value->setDebugName(slot.syntax->name);
       state.values[slot.syntax->name] = value;
     }
     unused->destroy();
@@ -318,7 +327,8 @@ class FileReader {
     }
     try {
       setAttributes(syntax, node);
-      if (syntax.subgraph) addSubgraph(syntax, node);
+      if (syntax.subgraph)
+        addSubgraph(syntax, node);
       if (node->kind() == prim::Constant) {
         fillConstant(syntax, node);
         return;
@@ -340,7 +350,8 @@ class FileReader {
       reporter_.error(error.offset, error.message);
       // What follows is judged by the declared types.
       for (std::size_t i = 0; i < syntax.outputs.size(); ++i) {
-        if (!syntax.outputs[i].type) continue;
+        if (!syntax.outputs[i].type)
+          continue;
         try {
           node->outputs()[i]->setType(types_.read(*syntax.outputs[i].type));
         } catch (const ReadError&) {
@@ -351,7 +362,8 @@ class FileReader {
   }
 
   TypePtr annotation(const ValueSyntax& value, const TypePtr& otherwise) {
-    if (!value.type) return otherwise;
+    if (!value.type)
+      return otherwise;
     try {
       return types_.read(*value.type);
     } catch (const ReadError& error) {
@@ -367,14 +379,15 @@ class FileReader {
         throw ReadError{attribute.offset,
                         "the attribute " + attribute.name + " is given twice"};
       }
-      if (node->kind() == prim::Constant && name == attr::value) continue;
+      if (node->kind() == prim::Constant && name == attr::value)
+        continue;
       const auto expected = expectedKind(*node, name);
       if (expected && *expected != attribute.value.kind) {
-        throw ReadError{attribute.value.offset,
-                        "the attribute " + attribute.name + " must be " +
-                            (*expected == LiteralSyntax::Kind::kInt
-                                 ? "an integer"
-                                 : "a string")};
+        throw ReadError{
+            attribute.value.offset,
+            "the attribute " + attribute.name + " must be " +
+                (*expected == LiteralSyntax::Kind::kInt ? "an integer"
+                                                        : "a string")};
       }
       TypePtr type;
       if (attribute.value.kind == LiteralSyntax::Kind::kType) {
@@ -390,7 +403,8 @@ class FileReader {
     if (name == noGraphAttribute() || name == mutableStateAttribute()) {
       return LiteralSyntax::Kind::kInt;
     }
-    if (name == noGraphTagAttribute()) return LiteralSyntax::Kind::kString;
+    if (name == noGraphTagAttribute())
+      return LiteralSyntax::Kind::kString;
     if (name == attr::name &&
         (node.kind() == prim::GetAttr || node.kind() == prim::SetAttr ||
          node.kind() == prim::CallMethod || node.kind() == segmentKind())) {
@@ -432,12 +446,12 @@ class FileReader {
         syntax.attributes.begin(), syntax.attributes.end(),
         [](const AttributeSyntax& item) { return item.name == "value"; });
     if (given == syntax.attributes.end()) {
-      if (!type) type = c10::NoneType::get();
+      if (!type)
+        type = c10::NoneType::get();
       node->output()->setType(type);
       if (type->kind() != TypeKind::NoneType &&
           type->kind() != TypeKind::OptionalType) {
-        throw ReadError{syntax.offset, "a constant of type " +
-                                           typeText(*type) +
+        throw ReadError{syntax.offset, "a constant of type " + typeText(*type) +
                                            " needs a value"};
       }
       return;
@@ -456,7 +470,8 @@ class FileReader {
     node->copyAttributes(*(*made)->node());
     node->output()->setType(type ? type : (*made)->type());
     for (const AttributeSyntax& attribute : syntax.attributes) {
-      if (attribute.name != "value") setAttribute(*node, attribute, nullptr);
+      if (attribute.name != "value")
+        setAttribute(*node, attribute, nullptr);
     }
   }
 
@@ -525,11 +540,13 @@ class FileReader {
   }
 
   static void expectShape(bool holds, std::size_t offset, const char* rule) {
-    if (!holds) throw ReadError{offset, rule};
+    if (!holds)
+      throw ReadError{offset, rule};
   }
 
   void expectType(const Value* value, TypeKind kind, const UseSyntax& use) {
-    if (value->type()->kind() == kind) return;
+    if (value->type()->kind() == kind)
+      return;
     reporter_.error(use.offset,
                     std::string("expected a value of type ") +
                         (kind == TypeKind::BoolType ? "bool" : "int") + ", %" +
@@ -538,15 +555,15 @@ class FileReader {
 
   void expectSubtype(const TypePtr& found, const TypePtr& expected,
                      std::size_t offset) {
-    if (found->isSubtypeOf(*expected)) return;
+    if (found->isSubtypeOf(*expected))
+      return;
     // A tensor's type says more than other uses of it need.
     if (found->kind() == TypeKind::TensorType &&
         expected->kind() == TypeKind::TensorType) {
       return;
     }
-    reporter_.error(offset, "expected a value of type " +
-                                typeText(*expected) + ", found " +
-                                typeText(*found));
+    reporter_.error(offset, "expected a value of type " + typeText(*expected) +
+                                ", found " + typeText(*found));
   }
 
   // ---- operators ----
@@ -555,11 +572,10 @@ class FileReader {
     const auto* schema = node->maybeSchema();
     const bool fixed = schema != nullptr && !schema->is_varret();
     if (fixed && schema->returns().size() != syntax.outputs.size()) {
-      throw ReadError{syntax.offset,
-                      syntax.kind + " has " +
-                          std::to_string(schema->returns().size()) +
-                          " results, found " +
-                          std::to_string(syntax.outputs.size())};
+      throw ReadError{
+          syntax.offset,
+          syntax.kind + " has " + std::to_string(schema->returns().size()) +
+              " results, found " + std::to_string(syntax.outputs.size())};
     }
     for (std::size_t i = 0; i < syntax.outputs.size(); ++i) {
       const ValueSyntax& output = syntax.outputs[i];
@@ -587,10 +603,12 @@ class FileReader {
                             const TypePtr& otherwise) {
     if (node.kind() == prim::TupleConstruct) {
       std::vector<TypePtr> types;
-      for (const Value* input : node.inputs()) types.push_back(input->type());
+      for (const Value* input : node.inputs())
+        types.push_back(input->type());
       return c10::TupleType::create(std::move(types));
     }
-    if (node.inputs().empty()) return otherwise;
+    if (node.inputs().empty())
+      return otherwise;
     const TypePtr& first = node.inputs()[0]->type();
     if (node.kind() == prim::ListConstruct) {
       return c10::ListType::create(first->kind() == TypeKind::TensorType
@@ -605,7 +623,8 @@ class FileReader {
     }
     if (node.kind() == prim::ListUnpack) {
       const auto* list = first->castRaw<c10::ListType>();
-      if (list != nullptr) return list->getElementType();
+      if (list != nullptr)
+        return list->getElementType();
     }
     return otherwise;
   }
@@ -629,21 +648,24 @@ class FileReader {
       }
       return;
     }
-    if (torch::jit::aliasAnalysisHasSpecialCaseFor(kind)) return;
+    if (torch::jit::aliasAnalysisHasSpecialCaseFor(kind))
+      return;
     const auto& overloads = torch::jit::getAllOperatorsFor(kind);
     if (!overloads.empty()) {
       reportMismatch(syntax, *node, overloads);
       return;
     }
-    if (options_.allow_unregistered_ops) return;
-    throw ReadError{syntax.offset, "unknown operator " + syntax.kind +
-                                       didYouMean(syntax.kind,
-                                                  operatorNames()) +
-                                       hint(syntax.kind)};
+    if (options_.allow_unregistered_ops)
+      return;
+    throw ReadError{syntax.offset,
+                    "unknown operator " + syntax.kind +
+                        didYouMean(syntax.kind, operatorNames()) +
+                        hint(syntax.kind)};
   }
 
   static std::string hint(const std::string& kind) {
-    if (kind.rfind("aten::", 0) == 0 || kind.rfind("prim::", 0) == 0) return "";
+    if (kind.rfind("aten::", 0) == 0 || kind.rfind("prim::", 0) == 0)
+      return "";
     return "; --load=LIB adds a library's operators, "
            "--allow-unregistered-ops accepts any";
   }
@@ -660,8 +682,8 @@ class FileReader {
     }
     const Value* value = get ? node->output() : node->input(1);
     const std::string& name = node->s(attr::name);
-    const TypePtr known = types_.declareAttribute(node->input(0)->type(), name,
-                                                  value->type());
+    const TypePtr known =
+        types_.declareAttribute(node->input(0)->type(), name, value->type());
     if (!known) {
       throw ReadError{syntax.inputs[0].offset,
                       "type " + typeText(*node->input(0)->type()) +
@@ -669,9 +691,8 @@ class FileReader {
     }
     if (!value->type()->isSubtypeOf(*known) &&
         !known->isSubtypeOf(*value->type())) {
-      throw ReadError{syntax.offset, "the attribute '" + name +
-                                         "' has type " + typeText(*known) +
-                                         " elsewhere, " +
+      throw ReadError{syntax.offset, "the attribute '" + name + "' has type " +
+                                         typeText(*known) + " elsewhere, " +
                                          typeText(*value->type()) + " here"};
     }
   }
@@ -724,12 +745,14 @@ std::optional<ReadGraph> readIr(const SourceText& source,
                                 const ReadOptions& options,
                                 Diagnostics& diagnostics) {
   const auto file = parseIrSyntax(source, diagnostics);
-  if (!file) return std::nullopt;
+  if (!file)
+    return std::nullopt;
   Reporter reporter(source, diagnostics);
   try {
     FileReader reader(source, options, reporter);
     std::shared_ptr<Graph> graph = reader.read(*file);
-    if (reporter.any()) return std::nullopt;
+    if (reporter.any())
+      return std::nullopt;
     return ReadGraph{std::move(graph), reader.classes()};
   } catch (const TooManyErrors&) {
     return std::nullopt;

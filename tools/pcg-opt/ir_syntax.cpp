@@ -24,7 +24,7 @@ struct SyntaxError {
 
 enum class TokenKind {
   kEnd,
-  kValue,   // %x.1
+  kValue,  // %x.1
   kIdent,
   kNumber,
   kString,
@@ -39,7 +39,9 @@ struct Token {
   std::size_t end = 0;
 };
 
-bool isDigit(char c) { return c >= '0' && c <= '9'; }
+bool isDigit(char c) {
+  return c >= '0' && c <= '9';
+}
 bool isLetter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -54,21 +56,26 @@ class Lexer {
 
   Token next(std::size_t from) const {
     std::size_t at = skipBlanks(from);
-    if (at >= text_.size()) return {TokenKind::kEnd, text_.size(), text_.size()};
+    if (at >= text_.size())
+      return {TokenKind::kEnd, text_.size(), text_.size()};
     const char c = text_[at];
-    if (c == '%') return value(at);
+    if (c == '%')
+      return value(at);
     if (isLetter(c)) {
       std::size_t end = at;
-      while (end < text_.size() && (isLetter(text_[end]) || isDigit(text_[end])))
+      while (end < text_.size() &&
+             (isLetter(text_[end]) || isDigit(text_[end])))
         ++end;
       return {TokenKind::kIdent, at, end};
     }
-    if (isDigit(c) || (c == '.' && at + 1 < text_.size() &&
-                       isDigit(text_[at + 1]))) {
+    if (isDigit(c) ||
+        (c == '.' && at + 1 < text_.size() && isDigit(text_[at + 1]))) {
       return number(at);
     }
-    if (c == '"' || c == '\'') return string(at);
-    if (text_.substr(at, 2) == "->") return {TokenKind::kArrow, at, at + 2};
+    if (c == '"' || c == '\'')
+      return string(at);
+    if (text_.substr(at, 2) == "->")
+      return {TokenKind::kArrow, at, at + 2};
     if (text_.substr(at, 2) == "::") {
       return {TokenKind::kDoubleColon, at, at + 2};
     }
@@ -90,8 +97,8 @@ class Lexer {
       const char c = text_[at];
       if (c == '#') {
         at = lineEnd(at);
-      } else if (c == ' ' || c == '\n' || c == '\t' || c == '\r' ||
-                 c == '\f' || c == '\v') {
+      } else if (c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' ||
+                 c == '\v') {
         ++at;
       } else {
         break;
@@ -102,8 +109,10 @@ class Lexer {
 
   Token value(std::size_t at) const {
     std::size_t end = at + 1;
-    while (end < text_.size() && isNameByte(text_[end])) ++end;
-    if (end == at + 1) throw SyntaxError{at, "expected a name after '%'"};
+    while (end < text_.size() && isNameByte(text_[end]))
+      ++end;
+    if (end == at + 1)
+      throw SyntaxError{at, "expected a name after '%'"};
     return {TokenKind::kValue, at, end};
   }
 
@@ -120,17 +129,20 @@ class Lexer {
       }
       if (exponent < text_.size() && isDigit(text_[exponent])) {
         end = exponent;
-        while (end < text_.size() && isDigit(text_[end])) ++end;
+        while (end < text_.size() && isDigit(text_[end]))
+          ++end;
       }
     }
-    if (end < text_.size() && text_[end] == 'j') ++end;
+    if (end < text_.size() && text_[end] == 'j')
+      ++end;
     return {TokenKind::kNumber, at, end};
   }
 
   Token string(std::size_t at) const {
     const char quote = text_[at];
     for (std::size_t end = at + 1; end < text_.size(); ++end) {
-      if (text_[end] == '\n') break;
+      if (text_[end] == '\n')
+        break;
       if (text_[end] == '\\') {
         ++end;
       } else if (text_[end] == quote) {
@@ -152,7 +164,8 @@ class Parser {
 
   FileSyntax parseFile() {
     std::size_t start = 0;
-    if (text_.substr(0, 3) == "\xef\xbb\xbf") start = 3;  // Byte order mark.
+    if (text_.substr(0, 3) == "\xef\xbb\xbf")
+      start = 3;  // Byte order mark.
     current_ = lexer_.next(start);
     if (current_.kind == TokenKind::kEnd) {
       fail("expected a graph, found no text but blanks and comments");
@@ -175,8 +188,9 @@ class Parser {
     }
     if (current_.kind != TokenKind::kEnd) {
       if (current_.kind == TokenKind::kIdent && isPunctuation(peek(), '(')) {
-        fail("a second graph; put a line '# -----' between graphs and use "
-             "--split-input-file");
+        fail(
+            "a second graph; put a line '# -----' between graphs and use "
+            "--split-input-file");
       }
       fail("unexpected text after the graph's return");
     }
@@ -195,7 +209,8 @@ class Parser {
   }
 
   std::string found() const {
-    if (current_.kind == TokenKind::kEnd) return "the end of the text";
+    if (current_.kind == TokenKind::kEnd)
+      return "the end of the text";
     constexpr std::size_t kLongest = 40;
     std::string_view text = textOf(current_);
     if (text.size() > kLongest) {
@@ -216,7 +231,8 @@ class Parser {
   bool at(char c) const { return isPunctuation(current_, c); }
 
   bool accept(char c) {
-    if (!at(c)) return false;
+    if (!at(c))
+      return false;
     advance();
     return true;
   }
@@ -239,10 +255,12 @@ class Parser {
   // item, item, ... end
   template <typename Item>
   void list(char end, Item item) {
-    if (accept(end)) return;
+    if (accept(end))
+      return;
     for (;;) {
       item();
-      if (accept(end)) return;
+      if (accept(end))
+        return;
       if (!accept(',')) {
         fail(std::string("expected ',' or '") + end + "', found " + found());
       }
@@ -278,7 +296,8 @@ class Parser {
         continue;
       }
       // Torch prints ` = prim::SetAttr(...)` where there is no output.
-      if (at('=') && peek().kind == TokenKind::kIdent) advance();
+      if (at('=') && peek().kind == TokenKind::kIdent)
+        advance();
       if (current_.kind != TokenKind::kIdent ||
           peek().kind != TokenKind::kDoubleColon) {
         return;
@@ -291,22 +310,27 @@ class Parser {
     NodeSyntax node;
     while (current_.kind == TokenKind::kValue) {
       node.outputs.push_back(parseValue());
-      if (at('=')) break;
-      if (!accept(',')) fail("expected ',' or '=', found " + found());
+      if (at('='))
+        break;
+      if (!accept(','))
+        fail("expected ',' or '=', found " + found());
       if (current_.kind != TokenKind::kValue) {
         fail("expected a value such as %x, found " + found());
       }
     }
-    if (!node.outputs.empty()) expect('=');
+    if (!node.outputs.empty())
+      expect('=');
     node.offset = current_.begin;
-    if (at('^')) fail("a Python operator cannot be read from text");
+    if (at('^'))
+      fail("a Python operator cannot be read from text");
     node.kind = parseKind("an operator such as aten::relu");
     if (accept('[')) {
       list(']', [&] { node.attributes.push_back(parseAttribute()); });
     }
     if (!at('(')) {
-      fail(std::string("expected ") + (node.attributes.empty() ? "'[' or " : "") +
-           "'(', found " + found());
+      fail(std::string("expected ") +
+           (node.attributes.empty() ? "'[' or " : "") + "'(', found " +
+           found());
     }
     advance();
     node.inputs = parseUses(&node.end);
@@ -358,7 +382,8 @@ class Parser {
     value.offset = current_.begin;
     value.name = std::string(textOf(current_).substr(1));
     advance();
-    if (accept(':')) value.type = parseType();
+    if (accept(':'))
+      value.type = parseType();
     return value;
   }
 
@@ -380,7 +405,8 @@ class Parser {
       uses.push_back({current_.begin, std::string(textOf(current_).substr(1))});
       advance();
     }
-    if (end != nullptr) *end = current_.end;
+    if (end != nullptr)
+      *end = current_.end;
     advance();
     return uses;
   }
@@ -408,9 +434,12 @@ class Parser {
       literal.s = parseString();
       return literal;
     }
-    if (depth == 0 && startsPrintedTensor()) return parsePrintedTensor();
-    if (current_.kind == TokenKind::kNumber || at('-')) return parseNumber();
-    if (current_.kind == TokenKind::kIdent) return parseWord();
+    if (depth == 0 && startsPrintedTensor())
+      return parsePrintedTensor();
+    if (current_.kind == TokenKind::kNumber || at('-'))
+      return parseNumber();
+    if (current_.kind == TokenKind::kIdent)
+      return parseWord();
     if (accept('[')) {
       literal.kind = LiteralSyntax::Kind::kList;
       list(']', [&] { literal.items.push_back(parseLiteral(depth + 1)); });
@@ -427,19 +456,24 @@ class Parser {
       literal.kind = LiteralSyntax::Kind::kTuple;
       while (!accept(')')) {  // `(1,)` has one item.
         literal.items.push_back(parseLiteral(depth + 1));
-        if (accept(')')) break;
-        if (!accept(',')) fail("expected ',' or ')', found " + found());
+        if (accept(')'))
+          break;
+        if (!accept(','))
+          fail("expected ',' or ')', found " + found());
       }
       return literal;
     }
-    if (accept('{')) return parseBraces(std::move(literal), depth);
-    if (at('<')) return parseAngles(std::move(literal));
+    if (accept('{'))
+      return parseBraces(std::move(literal), depth);
+    if (at('<'))
+      return parseAngles(std::move(literal));
     fail("expected a literal, found " + found());
   }
 
   bool isConstantWord(const Token& token) const {
     for (const char* word : {"inf", "nan", "True", "False", "None"}) {
-      if (isIdent(token, word)) return true;
+      if (isIdent(token, word))
+        return true;
     }
     return false;
   }
@@ -470,8 +504,7 @@ class Parser {
     LiteralSyntax literal;
     literal.offset = current_.begin;
     const bool negative = accept('-');
-    if (negative &&
-        (isIdent(current_, "inf") || isIdent(current_, "nan"))) {
+    if (negative && (isIdent(current_, "inf") || isIdent(current_, "nan"))) {
       literal = parseWord();
       literal.f = -literal.f;
       return literal;
@@ -481,7 +514,8 @@ class Parser {
     }
     std::string text = (negative ? "-" : "") + std::string(textOf(current_));
     const bool imaginary = text.back() == 'j';
-    if (imaginary) text.pop_back();
+    if (imaginary)
+      text.pop_back();
     const char* begin = text.data();
     const char* end = begin + text.size();
     std::from_chars_result result{};
@@ -516,7 +550,8 @@ class Parser {
         text_[part.end - 1] != 'j') {
       return;
     }
-    if (at('+')) advance();
+    if (at('+'))
+      advance();
     const LiteralSyntax imaginary = parseNumber();
     if (literal.kind == LiteralSyntax::Kind::kInt) {
       literal.f = static_cast<double>(literal.i);
@@ -571,7 +606,8 @@ class Parser {
   // `{1}`, a tensor of one element; `{"a": 1}`, a dict; `{}`.
   LiteralSyntax parseBraces(LiteralSyntax literal, std::size_t depth) {
     literal.kind = LiteralSyntax::Kind::kDict;
-    if (accept('}')) return literal;
+    if (accept('}'))
+      return literal;
     literal.items.push_back(parseLiteral(depth + 1));
     if (accept('}')) {
       literal.kind = LiteralSyntax::Kind::kScalarTensor;
@@ -580,8 +616,10 @@ class Parser {
     for (;;) {
       expect(':');
       literal.items.push_back(parseLiteral(depth + 1));
-      if (accept('}')) return literal;
-      if (!accept(',')) fail("expected ',' or '}', found " + found());
+      if (accept('}'))
+        return literal;
+      if (!accept(','))
+        fail("expected ',' or '}', found " + found());
       literal.items.push_back(parseLiteral(depth + 1));
     }
   }
@@ -602,31 +640,40 @@ class Parser {
   // ---- tensors as torch prints small ones: `0.01 *  1  2 [ CPUFloatType{2} ]`
 
   bool startsTensorSuffix(const Token& token) const {
-    if (!isPunctuation(token, '[')) return false;
+    if (!isPunctuation(token, '['))
+      return false;
     const Token word = lexer_.next(token.end);
     return word.kind == TokenKind::kIdent &&
            isPunctuation(lexer_.next(word.end), '{');
   }
 
   bool startsPrintedTensor() const {
-    if (startsTensorSuffix(current_)) return true;
+    if (startsTensorSuffix(current_) || isIdent(current_, "Columns")) {
+      return true;
+    }
     if (at('(')) {  // `(1,.,.) =` of a tensor with three dimensions
       const Token number = peek();
-      if (number.kind != TokenKind::kNumber) return false;
+      if (number.kind != TokenKind::kNumber)
+        return false;
       const Token comma = lexer_.next(number.end);
       return isPunctuation(comma, ',') &&
              isPunctuation(lexer_.next(comma.end), '.');
     }
     Token token = current_;
-    if (isPunctuation(token, '-')) token = lexer_.next(token.end);
+    if (isPunctuation(token, '-'))
+      token = lexer_.next(token.end);
     if (token.kind != TokenKind::kNumber && !isIdent(token, "nan") &&
         !isIdent(token, "inf")) {
       return false;
     }
     token = lexer_.next(token.end);
-    return token.kind == TokenKind::kNumber || isPunctuation(token, '-') ||
-           isPunctuation(token, '*') || isIdent(token, "nan") ||
-           isIdent(token, "inf") || startsTensorSuffix(token);
+    if (isPunctuation(token, '-')) {
+      const Token number = lexer_.next(token.end);
+      return number.kind == TokenKind::kNumber && text_[number.end - 1] != 'j';
+    }
+    return token.kind == TokenKind::kNumber || isPunctuation(token, '*') ||
+           isIdent(token, "nan") || isIdent(token, "inf") ||
+           startsTensorSuffix(token);
   }
 
   LiteralSyntax parsePrintedTensor() {
@@ -652,7 +699,8 @@ class Parser {
           literal.items.push_back(std::move(number));
         }
       } else if (accept('(')) {
-        while (!at(')') && current_.kind != TokenKind::kEnd) advance();
+        while (!at(')') && current_.kind != TokenKind::kEnd)
+          advance();
         expect(')');
         expect('=');
       } else {
@@ -674,7 +722,8 @@ class Parser {
         item.f *= scale;
       }
     }
-    if (!known) literal.items.clear();
+    if (!known)
+      literal.items.clear();
     return literal;
   }
 
@@ -719,7 +768,8 @@ class Parser {
 
   void addArgument(TypeSyntax& type, TypeSyntax argument) {
     type.depth = std::max(type.depth, argument.depth + 1);
-    if (type.depth > kDeepestType) failDeepType();
+    if (type.depth > kDeepestType)
+      failDeepType();
     type.arguments.push_back(std::move(argument));
   }
 
@@ -730,7 +780,8 @@ class Parser {
   TypeSyntax parseBaseType() {
     TypeSyntax type;
     type.offset = current_.begin;
-    if (++open_types_ > kDeepestType) failDeepType();
+    if (++open_types_ > kDeepestType)
+      failDeepType();
     if (accept('(')) {
       type.kind = TypeSyntax::Kind::kTuple;
       list(')', [&] { addArgument(type, parseType()); });
@@ -758,19 +809,19 @@ class Parser {
   static bool isGeneric(std::string_view name) {
     for (const char* known : {"Dict", "Future", "RRef", "Await", "Union",
                               "Optional", "List", "Tuple"}) {
-      if (name == known) return true;
+      if (name == known)
+        return true;
     }
     return false;
   }
 
   // `[` that is neither `[]` nor the end of an attribute.
-  bool opensArguments() const {
-    return at('[') && !isPunctuation(peek(), ']');
-  }
+  bool opensArguments() const { return at('[') && !isPunctuation(peek(), ']'); }
 
   void parseClassName(TypeSyntax& type) {
     type.kind = TypeSyntax::Kind::kClass;
-    while (accept('.')) type.name += "." + expectIdent("a part of a class name");
+    while (accept('.'))
+      type.name += "." + expectIdent("a part of a class name");
   }
 
   void parseNamedTuple(TypeSyntax& type) {
@@ -780,7 +831,8 @@ class Parser {
       type.fields.push_back(expectIdent("a field's name"));
       expect(':');
       addArgument(type, parseType());
-      if (accept('=')) parseLiteral(1);  // Defaults do not matter in a graph.
+      if (accept('='))
+        parseLiteral(1);  // Defaults do not matter in a graph.
     });
   }
 
@@ -795,7 +847,8 @@ class Parser {
         options = true;
         return;
       }
-      if (options) fail("sizes stand before strides and other details");
+      if (options)
+        fail("sizes stand before strides and other details");
       if (accept('*')) {
         sizes.emplace_back(std::nullopt);
       } else if (isIdent(current_, "SS")) {  // A symbolic size.
@@ -807,13 +860,20 @@ class Parser {
       } else if (current_.kind == TokenKind::kNumber) {
         sizes.emplace_back(parseSize());
       } else {
-        fail("expected a size, '*', strides=, requires_grad= or device=, "
-             "found " +
-             found());
+        fail(
+            "expected a size, '*', strides=, requires_grad= or device=, "
+            "found " +
+            found());
       }
     });
-    // `Float()` has no dimensions, `Float(device=cpu)` an unknown number.
-    if (!sizes.empty() || !options) type.sizes = std::move(sizes);
+    // `Float(device=cpu)` has no dimensions; how many `FloatTensor(device=cpu)`
+    // has is not known.
+    constexpr std::string_view kSuffix = "Tensor";
+    const bool any_rank =
+        type.name.size() >= kSuffix.size() &&
+        type.name.substr(type.name.size() - kSuffix.size()) == kSuffix;
+    if (!sizes.empty() || !any_rank)
+      type.sizes = std::move(sizes);
   }
 
   void parseTensorOption(TypeSyntax& type) {
@@ -833,7 +893,8 @@ class Parser {
       type.requires_grad = parseSize() != 0;
     } else if (isIdent(name, "device")) {
       type.device = expectIdent("a device");
-      if (accept(':')) type.device += ":" + std::to_string(parseSize());
+      if (accept(':'))
+        type.device += ":" + std::to_string(parseSize());
     } else {
       current_ = name;
       fail("expected strides=, requires_grad= or device=, found " + found());
@@ -868,7 +929,8 @@ class Attacher {
   using Candidates = std::map<std::string, std::vector<NodeSyntax*>>;
 
   void attach(GraphSyntax& parent, std::size_t depth) {
-    if (next_ == file_.graphs.size()) return;
+    if (next_ == file_.graphs.size())
+      return;
     if (depth > kDeepestSubgraph) {
       throw SyntaxError{file_.graphs[next_].offset,
                         "subgraphs nest more than " +
@@ -879,7 +941,8 @@ class Attacher {
     while (next_ < file_.graphs.size()) {
       GraphSyntax& child = file_.graphs[next_];
       const auto found = candidates.find(child.label);
-      if (found == candidates.end()) return;
+      if (found == candidates.end())
+        return;
       if (found->second.size() > 1) {
         throw SyntaxError{found->second[1]->offset,
                           "a second node of kind " + child.label +
@@ -898,7 +961,8 @@ class Attacher {
       if (last + 1 < node.kind.size() && node.kind[last] == '_') {
         candidates[node.kind].push_back(&node);
       }
-      for (BlockSyntax& inner : node.blocks) collect(inner, candidates);
+      for (BlockSyntax& inner : node.blocks)
+        collect(inner, candidates);
     }
   }
 

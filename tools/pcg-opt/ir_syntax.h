@@ -61,15 +61,15 @@ struct LiteralSyntax {
   enum class Kind {
     kInt,
     kFloat,
-    kComplex,     ///< `f` is the real part, `imaginary` the other
-    kBool,        ///< True, False
+    kComplex,  ///< `f` is the real part, `imaginary` the other
+    kBool,     ///< True, False
     kNone,
     kString,
     kType,
-    kList,        ///< `items`
-    kTuple,       ///< `items`
-    kDict,        ///< `items`: key, value, key, value, ...
-    kTensor,      ///< `<Tensor>`: contents unknown
+    kList,           ///< `items`
+    kTuple,          ///< `items`
+    kDict,           ///< `items`: key, value, key, value, ...
+    kTensor,         ///< `<Tensor>`: contents unknown
     kScalarTensor,   ///< `{1}`: `items[0]`
     kPrintedTensor,  ///< ` 1  2 [ CPULongType{2} ]`: `items`, `sizes`, `s`
   };

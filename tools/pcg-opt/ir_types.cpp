@@ -21,7 +21,8 @@ const std::map<std::string, c10::ScalarType>& scalarTypes() {
     std::map<std::string, c10::ScalarType> types;
     for (int i = 0; i < static_cast<int>(c10::ScalarType::NumOptions); ++i) {
       const auto type = static_cast<c10::ScalarType>(i);
-      if (type != c10::ScalarType::Undefined) types[c10::toString(type)] = type;
+      if (type != c10::ScalarType::Undefined)
+        types[c10::toString(type)] = type;
     }
     return types;
   }();
@@ -70,7 +71,8 @@ TypePtr tensorOf(std::optional<c10::ScalarType> scalar) {
 }
 
 std::optional<c10::Device> readDevice(const TypeSyntax& syntax) {
-  if (syntax.device.empty()) return std::nullopt;
+  if (syntax.device.empty())
+    return std::nullopt;
   try {
     return c10::Device(syntax.device);
   } catch (const std::exception&) {
@@ -88,7 +90,8 @@ std::string typeText(const c10::Type& type) {
 
 std::optional<c10::ScalarType> scalarTypeNamed(const std::string& name) {
   const auto found = scalarTypes().find(name);
-  if (found == scalarTypes().end()) return std::nullopt;
+  if (found == scalarTypes().end())
+    return std::nullopt;
   return found->second;
 }
 
@@ -123,9 +126,8 @@ TypePtr TypeReader::read(const TypeSyntax& syntax) {
   for (std::size_t i = 0; i < syntax.fields.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (syntax.fields[i] == syntax.fields[j]) {
-        throw ReadError{syntax.offset,
-                        "a named tuple has two fields '" + syntax.fields[i] +
-                            "'"};
+        throw ReadError{syntax.offset, "a named tuple has two fields '" +
+                                           syntax.fields[i] + "'"};
       }
     }
   }
@@ -134,10 +136,13 @@ TypePtr TypeReader::read(const TypeSyntax& syntax) {
 
 TypePtr TypeReader::readName(const TypeSyntax& syntax) {
   const std::string& name = syntax.name;
-  if (syntax.undefined) return readTensor(syntax);
+  if (syntax.undefined)
+    return readTensor(syntax);
   const auto plain = plainTypes().find(name);
-  if (plain != plainTypes().end()) return plain->second;
-  if (const auto scalar = scalarTypeNamed(name)) return tensorOf(scalar);
+  if (plain != plainTypes().end())
+    return plain->second;
+  if (const auto scalar = scalarTypeNamed(name))
+    return tensorOf(scalar);
   constexpr std::size_t kSuffix = 6;
   if (endsWith(name, "Tensor")) {
     if (const auto scalar =
@@ -154,8 +159,10 @@ TypePtr TypeReader::readName(const TypeSyntax& syntax) {
                     "calls of them before a module is printed"};
   }
   std::vector<std::string> known;
-  for (const auto& [word, type] : plainTypes()) known.push_back(word);
-  for (const auto& [word, type] : scalarTypes()) known.push_back(word);
+  for (const auto& [word, type] : plainTypes())
+    known.push_back(word);
+  for (const auto& [word, type] : scalarTypes())
+    known.push_back(word);
   throw ReadError{syntax.offset,
                   "unknown type '" + name + "'" + didYouMean(name, known)};
 }
@@ -163,7 +170,8 @@ TypePtr TypeReader::readName(const TypeSyntax& syntax) {
 TypePtr TypeReader::readClass(const TypeSyntax& syntax) {
   constexpr const char* kCustom = "__torch__.torch.classes.";
   if (syntax.name.rfind(kCustom, 0) == 0) {
-    if (auto type = torch::getCustomClass(syntax.name)) return type;
+    if (auto type = torch::getCustomClass(syntax.name))
+      return type;
     throw ReadError{syntax.offset,
                     "unknown class '" + syntax.name +
                         "'; --load=LIB adds the classes of a library"};
@@ -188,8 +196,6 @@ TypePtr TypeReader::readTensor(const TypeSyntax& syntax) {
       throw ReadError{syntax.offset, "unknown tensor type '" + name + "'"};
     }
   }
-  std::optional<bool> undefined;
-  if (syntax.undefined) undefined = true;
   if (!syntax.sizes) {
     if (syntax.strides) {
       throw ReadError{syntax.offset, "strides are given without sizes"};
@@ -197,7 +203,7 @@ TypePtr TypeReader::readTensor(const TypeSyntax& syntax) {
     return c10::TensorType::create(scalar, readDevice(syntax),
                                    c10::SymbolicShape(),
                                    c10::VaryingShape<c10::Stride>(),
-                                   syntax.requires_grad, undefined);
+                                   syntax.requires_grad, syntax.undefined);
   }
   const std::size_t rank = syntax.sizes->size();
   for (const auto& size : *syntax.sizes) {
@@ -206,16 +212,16 @@ TypePtr TypeReader::readTensor(const TypeSyntax& syntax) {
     }
   }
   if (syntax.strides && syntax.strides->size() != rank) {
-    throw ReadError{syntax.offset,
-                    "expected " + std::to_string(rank) + " strides, found " +
-                        std::to_string(syntax.strides->size())};
+    throw ReadError{syntax.offset, "expected " + std::to_string(rank) +
+                                       " strides, found " +
+                                       std::to_string(syntax.strides->size())};
   }
   const c10::VaryingShape<int64_t> sizes(*syntax.sizes);
   const c10::VaryingShape<int64_t> strides =
       syntax.strides ? c10::VaryingShape<int64_t>(*syntax.strides)
                      : c10::VaryingShape<int64_t>(rank);
   return c10::TensorType::create(scalar, readDevice(syntax), sizes, strides,
-                                 syntax.requires_grad, undefined);
+                                 syntax.requires_grad, syntax.undefined);
 }
 
 TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
@@ -231,9 +237,11 @@ TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
                                          std::to_string(arguments.size())};
     }
   };
-  if (name == "Tuple") return c10::TupleType::create(arguments);
+  if (name == "Tuple")
+    return c10::TupleType::create(arguments);
   if (name == "Union") {
-    if (arguments.size() < 2) expectCount(2);
+    if (arguments.size() < 2)
+      expectCount(2);
     return c10::UnionType::create(arguments);
   }
   if (name == "Dict") {
@@ -241,16 +249,20 @@ TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
     try {
       return c10::DictType::create(arguments[0], arguments[1]);
     } catch (const std::exception&) {
-      throw ReadError{syntax.arguments[0].offset,
-                      "a dict cannot have keys of type " +
-                          typeText(*arguments[0])};
+      throw ReadError{
+          syntax.arguments[0].offset,
+          "a dict cannot have keys of type " + typeText(*arguments[0])};
     }
   }
   expectCount(1);
-  if (name == "Future") return c10::FutureType::create(arguments[0]);
-  if (name == "RRef") return c10::RRefType::create(arguments[0]);
-  if (name == "Await") return c10::AwaitType::create(arguments[0]);
-  if (name == "List") return c10::ListType::create(arguments[0]);
+  if (name == "Future")
+    return c10::FutureType::create(arguments[0]);
+  if (name == "RRef")
+    return c10::RRefType::create(arguments[0]);
+  if (name == "Await")
+    return c10::AwaitType::create(arguments[0]);
+  if (name == "List")
+    return c10::ListType::create(arguments[0]);
   return c10::OptionalType::create(arguments[0]);
 }
 
@@ -258,10 +270,13 @@ TypePtr TypeReader::declareAttribute(const TypePtr& type,
                                      const std::string& name,
                                      const TypePtr& attribute_type) {
   const auto as_class = type->cast<c10::ClassType>();
-  if (!as_class || !as_class->name()) return nullptr;
-  if (as_class->hasAttribute(name)) return as_class->getAttribute(name);
+  if (!as_class || !as_class->name())
+    return nullptr;
+  if (as_class->hasAttribute(name))
+    return as_class->getAttribute(name);
   const auto known = made_up_.find(as_class->name()->qualifiedName());
-  if (known == made_up_.end() || known->second != as_class) return nullptr;
+  if (known == made_up_.end() || known->second != as_class)
+    return nullptr;
   as_class->addAttribute(name, attribute_type);
   return attribute_type;
 }

@@ -28,13 +28,15 @@ bool checkRecords(std::istream& in, const std::vector<ArchiveEntry>& entries,
   in.seekg(0);
   caffe2::serialize::PyTorchStreamReader reader(&in);
   for (const ArchiveEntry& entry : entries) {
-    if (entry.size == 0) continue;
+    if (entry.size == 0)
+      continue;
     const std::string inner = nameInArchive(entry);
     const auto [data, size] = reader.getRecord(inner);
     if (size != entry.size || crc32(data.get(), size) != entry.checksum) {
       throw ToolError(kBadInput,
-                      name + ": the archive is truncated or damaged: " +
-                          entry.name + " does not match its checksum");
+                      "the archive is truncated or damaged: " + entry.name +
+                          " does not match its checksum",
+                      {name, 0, 0, ""});
     }
     if (endsWith(inner, ".pkl")) {
       const std::string_view text(static_cast<const char*>(data.get()), size);
@@ -108,8 +110,8 @@ LoadedModule loadModule(Input& input, Diagnostics& diagnostics) {
     throw;
   } catch (const std::exception& error) {
     const std::string message = briefMessage(error);
-    throw ToolError(kBadInput, input.name + ": cannot be loaded: " + message +
-                                   hint(message));
+    throw ToolError(kBadInput, "cannot be loaded: " + message + hint(message),
+                    {input.name, 0, 0, ""});
   }
   return loaded;
 }

@@ -61,7 +61,8 @@ std::int64_t parseCount(const std::string& option, const std::string& text,
 }
 
 double parsePercent(const std::string& option, std::string text) {
-  if (!text.empty() && text.back() == '%') text.pop_back();
+  if (!text.empty() && text.back() == '%')
+    text.pop_back();
   double number = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, number);
@@ -77,7 +78,8 @@ bool parseSwitch(const std::string& option, const std::string& text) {
   if (text.empty() || text == "1" || text == "true" || text == "on") {
     return true;
   }
-  if (text == "0" || text == "false" || text == "off") return false;
+  if (text == "0" || text == "false" || text == "off")
+    return false;
   usageError(option + ": expected 0 or 1, found '" + text + "'");
 }
 
@@ -87,9 +89,11 @@ Choice parseChoice(const std::string& option, const std::string& text,
   std::vector<std::string> words;
   std::string listed;
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].first == text) return choices[i].second;
+    if (choices[i].first == text)
+      return choices[i].second;
     words.push_back(choices[i].first);
-    if (i > 0) listed += i + 1 == choices.size() ? " or " : ", ";
+    if (i > 0)
+      listed += i + 1 == choices.size() ? " or " : ", ";
     listed += choices[i].first;
   }
   usageError(option + ": expected " + listed + ", found '" + text + "'" +
@@ -101,17 +105,20 @@ std::vector<std::string> splitList(const std::string& option,
   std::vector<std::string> items;
   std::istringstream in(text);
   for (std::string item; std::getline(in, item, ',');) {
-    if (item.empty()) usageError(option + ": an item of the list is empty");
+    if (item.empty())
+      usageError(option + ": an item of the list is empty");
     items.push_back(item);
   }
-  if (items.empty()) usageError(option + ": expected a value");
+  if (items.empty())
+    usageError(option + ": expected a value");
   return items;
 }
 
 std::vector<std::string> passList(const std::string& option,
                                   const std::string& text) {
   std::vector<std::string> names;
-  for (const PassInfo& info : passInfos()) names.push_back(info.name);
+  for (const PassInfo& info : passInfos())
+    names.push_back(info.name);
   std::vector<std::string> items = splitList(option, text);
   for (const std::string& item : items) {
     if (findPass(item) == nullptr) {
@@ -139,8 +146,10 @@ void addNoGraph(PartitionOptions& options, const std::string& pattern) {
 void addGraphSafe(const std::string& option, PartitionOptions& options,
                   const std::string& pattern) {
   if (pattern.find("::") == std::string::npos) {
-    usageError(option + ": expected an operator such as mylib::op or mylib::*, "
-               "found '" + pattern + "'");
+    usageError(option +
+               ": expected an operator such as mylib::op or mylib::*, "
+               "found '" +
+               pattern + "'");
   }
   options.graph_safe_ops.push_back(pattern);
 }
@@ -164,227 +173,263 @@ std::string versionText() {
 std::vector<Group> makeGroups() {
   std::vector<Group> groups;
 
-  groups.push_back({"General", {
-      {"o", Arity::kValue, "FILE",
-       "write the result to FILE ('-', the default: standard output)",
-       [](ToolOptions& o, const std::string& v) {
-         if (v.empty()) usageError("-o: expected a file name");
-         o.output = v;
-         o.output_given = true;
-       }},
-      {"help", Arity::kFlag, "", "print this text (also -h)",
-       [](ToolOptions& o, const std::string&) {
-         o.print_and_exit = helpText(false);
-       }},
-      {"h", Arity::kFlag, "", "as --help",
-       [](ToolOptions& o, const std::string&) {
-         o.print_and_exit = helpText(false);
-       },
-       true},
-      {"help-hidden", Arity::kFlag, "", "print it with rarely used options",
-       [](ToolOptions& o, const std::string&) {
-         o.print_and_exit = helpText(true);
-       }},
-      {"version", Arity::kFlag, "", "print the versions of pcg and torch",
-       [](ToolOptions& o, const std::string&) {
-         o.print_and_exit = versionText();
-       }},
-      {"completion", Arity::kValue, "SHELL",
-       "print a completion script for SHELL (bash)",
-       [](ToolOptions& o, const std::string& v) {
-         parseChoice<int>("--completion", v, {{"bash", 0}});
-         o.print_and_exit = bashCompletion();
-       },
-       true},
-  }});
+  groups.push_back(
+      {"General",
+       {
+           {"o", Arity::kValue, "FILE",
+            "write the result to FILE ('-', the default: standard output)",
+            [](ToolOptions& o, const std::string& v) {
+              if (v.empty())
+                usageError("-o: expected a file name");
+              o.output = v;
+              o.output_given = true;
+            }},
+           {"help", Arity::kFlag, "", "print this text (also -h)",
+            [](ToolOptions& o, const std::string&) {
+              o.print_and_exit = helpText(false);
+            }},
+           {"h", Arity::kFlag, "", "as --help",
+            [](ToolOptions& o, const std::string&) {
+              o.print_and_exit = helpText(false);
+            },
+            true},
+           {"help-hidden", Arity::kFlag, "",
+            "print it with rarely used options",
+            [](ToolOptions& o, const std::string&) {
+              o.print_and_exit = helpText(true);
+            }},
+           {"version", Arity::kFlag, "", "print the versions of pcg and torch",
+            [](ToolOptions& o, const std::string&) {
+              o.print_and_exit = versionText();
+            }},
+           {"completion", Arity::kValue, "SHELL",
+            "print a completion script for SHELL (bash)",
+            [](ToolOptions& o, const std::string& v) {
+              parseChoice<int>("--completion", v, {{"bash", 0}});
+              o.print_and_exit = bashCompletion();
+            },
+            true},
+       }});
 
-  groups.push_back({"Input", {
-      {"input-format", Arity::kValue, "auto|ir|module",
-       "what INPUT is; auto looks at its content",
-       [](ToolOptions& o, const std::string& v) {
-         o.format = parseChoice<InputFormat>(
-             "--input-format", v,
-             {{"auto", InputFormat::kAuto},
-              {"ir", InputFormat::kIr},
-              {"module", InputFormat::kModule}});
-       }},
-      {"method", Arity::kValue, "NAME,..",
-       "work on these methods of a module (default: all public ones)",
-       [](ToolOptions& o, const std::string& v) {
-         append(o.methods, splitList("--method", v));
-       }},
-      {"load", Arity::kValue, "LIB",
-       "load a library that defines operators or classes first",
-       [](ToolOptions& o, const std::string& v) {
-         if (v.empty()) usageError("--load: expected a file name");
-         o.libraries.push_back(v);
-       }},
-      {"split-input-file", Arity::kOptionalValue, "MARKER",
-       "IR text holds several graphs, with a line '#~-----' between them",
-       [](ToolOptions& o, const std::string& v) {
-         o.split_marker = v.empty() ? "# -----" : v;
-       }},
-      {"allow-unregistered-ops", Arity::kFlag, "",
-       "accept operators that nobody has registered in IR text",
-       [](ToolOptions& o, const std::string&) {
-         o.allow_unregistered_ops = true;
-       }},
-  }});
+  groups.push_back(
+      {"Input",
+       {
+           {"input-format", Arity::kValue, "auto|ir|module",
+            "what INPUT is; auto looks at its content",
+            [](ToolOptions& o, const std::string& v) {
+              o.format =
+                  parseChoice<InputFormat>("--input-format", v,
+                                           {{"auto", InputFormat::kAuto},
+                                            {"ir", InputFormat::kIr},
+                                            {"module", InputFormat::kModule}});
+            }},
+           {"method", Arity::kValue, "NAME,..",
+            "work on these methods of a module (default: all public ones)",
+            [](ToolOptions& o, const std::string& v) {
+              append(o.methods, splitList("--method", v));
+            }},
+           {"load", Arity::kValue, "LIB",
+            "load a library that defines operators or classes first",
+            [](ToolOptions& o, const std::string& v) {
+              if (v.empty())
+                usageError("--load: expected a file name");
+              o.libraries.push_back(v);
+            }},
+           {"split-input-file", Arity::kOptionalValue, "MARKER",
+            "IR text holds several graphs, with a line '#~-----' between them",
+            [](ToolOptions& o, const std::string& v) {
+              o.split_marker = v.empty() ? "# -----" : v;
+            }},
+           {"allow-unregistered-ops", Arity::kFlag, "",
+            "accept operators that nobody has registered in IR text",
+            [](ToolOptions& o, const std::string&) {
+              o.allow_unregistered_ops = true;
+            }},
+       }});
 
-  groups.push_back({"Pipeline (passes run in the order given)", {
-      {"partition", Arity::kOptionalValue, "OPTIONS",
-       "the default pipeline: prepare, annotate, make-capturable, plan, "
-       "outline, verify and, where a file is written, lower",
-       [](ToolOptions& o, const std::string& v) {
-         appendPasses(o.pipeline, parsePipeline("partition{" + v + "}"));
-       }},
-      {"pass-pipeline", Arity::kValue, "TEXT",
-       "run e.g. 'prepare,plan{min-segment-size=2},outline'",
-       [](ToolOptions& o, const std::string& v) {
-         appendPasses(o.pipeline, parsePipeline(v));
-       }},
-      {"p", Arity::kValue, "TEXT", "as --pass-pipeline",
-       [](ToolOptions& o, const std::string& v) {
-         appendPasses(o.pipeline, parsePipeline(v));
-       },
-       true},
-      {"list-passes", Arity::kFlag, "", "print the passes and their options",
-       [](ToolOptions& o, const std::string&) {
-         o.print_and_exit = passListing();
-       }},
-      {"dump-pass-pipeline", Arity::kFlag, "",
-       "print the pipeline that runs to standard error",
-       [](ToolOptions& o, const std::string&) { o.dump_pipeline = true; }},
-  }});
+  groups.push_back(
+      {"Pipeline (passes run in the order given)",
+       {
+           {"partition", Arity::kOptionalValue, "OPTIONS",
+            "the default pipeline: prepare, annotate, make-capturable, plan, "
+            "outline, verify and, where a file is written, lower",
+            [](ToolOptions& o, const std::string& v) {
+              appendPasses(o.pipeline, parsePipeline("partition{" + v + "}"));
+            }},
+           {"pass-pipeline", Arity::kValue, "TEXT",
+            "run e.g. 'prepare,plan{min-segment-size=2},outline'",
+            [](ToolOptions& o, const std::string& v) {
+              appendPasses(o.pipeline, parsePipeline(v));
+            }},
+           {"p", Arity::kValue, "TEXT", "as --pass-pipeline",
+            [](ToolOptions& o, const std::string& v) {
+              appendPasses(o.pipeline, parsePipeline(v));
+            },
+            true},
+           {"list-passes", Arity::kFlag, "",
+            "print the passes and their options",
+            [](ToolOptions& o, const std::string&) {
+              o.print_and_exit = passListing();
+            }},
+           {"dump-pass-pipeline", Arity::kFlag, "",
+            "print the pipeline that runs to standard error",
+            [](ToolOptions& o, const std::string&) { o.dump_pipeline = true; }},
+       }});
 
-  groups.push_back({"Partitioning", {
-      {"min-segment-size", Arity::kValue, "N",
-       "runs with fewer kernel-launching nodes stay eager (default: 4)",
-       [](ToolOptions& o, const std::string& v) {
-         o.partition.min_segment_size = parseCount("--min-segment-size", v, 1);
-       }},
-      {"no-graph", Arity::kValue, "PATTERN,..",
-       "keep eager: operators (aten::index_add, mylib::*) or, without '::', "
-       "a scope (decoder.sample)",
-       [](ToolOptions& o, const std::string& v) {
-         for (const auto& item : splitList("--no-graph", v)) {
-           addNoGraph(o.partition, item);
-         }
-       }},
-      {"graph-safe", Arity::kValue, "PATTERN,..",
-       "trust these operators outside aten and prim",
-       [](ToolOptions& o, const std::string& v) {
-         for (const auto& item : splitList("--graph-safe", v)) {
-           addGraphSafe("--graph-safe", o.partition, item);
-         }
-       }},
-      {"no-make-capturable", Arity::kFlag, "",
-       "leave make-capturable out of --partition",
-       [](ToolOptions& o, const std::string&) {
-         o.partition.make_capturable = false;
-       }},
-      {"no-verify", Arity::kFlag, "", "leave verify out of --partition",
-       [](ToolOptions& o, const std::string&) { o.partition.verify = false; }},
-      {"backend", Arity::kValue, "auto|cuda|host|off",
-       "back end recorded in the module's sequence",
-       [](ToolOptions& o, const std::string& v) {
-         o.partition.backend = parseBackendOption("--backend", v);
-       }},
-      {"max-keys-per-segment", Arity::kValue, "N",
-       "captured graphs kept for one segment (default: 64)",
-       [](ToolOptions& o, const std::string& v) {
-         o.partition.max_keys_per_segment =
-             parseCount("--max-keys-per-segment", v, 1);
-       }},
-  }});
+  groups.push_back(
+      {"Partitioning",
+       {
+           {"min-segment-size", Arity::kValue, "N",
+            "runs with fewer kernel-launching nodes stay eager (default: 4)",
+            [](ToolOptions& o, const std::string& v) {
+              o.partition.min_segment_size =
+                  parseCount("--min-segment-size", v, 1);
+            }},
+           {"no-graph", Arity::kValue, "PATTERN,..",
+            "keep eager: operators (aten::index_add, mylib::*) or, without "
+            "'::', "
+            "a scope (decoder.sample)",
+            [](ToolOptions& o, const std::string& v) {
+              for (const auto& item : splitList("--no-graph", v)) {
+                addNoGraph(o.partition, item);
+              }
+            }},
+           {"graph-safe", Arity::kValue, "PATTERN,..",
+            "trust these operators outside aten and prim",
+            [](ToolOptions& o, const std::string& v) {
+              for (const auto& item : splitList("--graph-safe", v)) {
+                addGraphSafe("--graph-safe", o.partition, item);
+              }
+            }},
+           {"no-make-capturable", Arity::kFlag, "",
+            "leave make-capturable out of --partition",
+            [](ToolOptions& o, const std::string&) {
+              o.partition.make_capturable = false;
+            }},
+           {"no-verify", Arity::kFlag, "", "leave verify out of --partition",
+            [](ToolOptions& o, const std::string&) {
+              o.partition.verify = false;
+            }},
+           {"backend", Arity::kValue, "auto|cuda|host|off",
+            "back end recorded in the module's sequence",
+            [](ToolOptions& o, const std::string& v) {
+              o.partition.backend = parseBackendOption("--backend", v);
+            }},
+           {"max-keys-per-segment", Arity::kValue, "N",
+            "captured graphs kept for one segment (default: 64)",
+            [](ToolOptions& o, const std::string& v) {
+              o.partition.max_keys_per_segment =
+                  parseCount("--max-keys-per-segment", v, 1);
+            }},
+       }});
 
-  groups.push_back({"Output", {
-      {"emit", Arity::kValue, "archive|ir|plan|dot",
-       "the result: a TorchScript file (default with -o for a module), IR "
-       "text (default otherwise), each node with its segment or the reason "
-       "why it stays eager, or the same for Graphviz",
-       [](ToolOptions& o, const std::string& v) {
-         o.emit = parseChoice<Emit>("--emit", v,
-                                    {{"archive", Emit::kArchive},
-                                     {"ir", Emit::kIr},
-                                     {"plan", Emit::kPlan},
-                                     {"dot", Emit::kDot}});
-       }},
-      {"report", Arity::kOptionalValue, "text|json",
-       "print segments and breaks, with reasons and source lines: to "
-       "standard output where -o names a file, else to standard error",
-       [](ToolOptions& o, const std::string& v) {
-         o.report = v.empty() ? ReportFormat::kText
-                              : parseChoice<ReportFormat>(
-                                    "--report", v,
-                                    {{"text", ReportFormat::kText},
-                                     {"json", ReportFormat::kJson}});
-       }},
-      {"remarks", Arity::kOptionalValue, "missed|passed|all",
-       "say at its source line why a node stays eager (missed), or what "
-       "became a segment (passed)",
-       [](ToolOptions& o, const std::string& v) {
-         o.remarks = v.empty() ? Remarks{true, false}
-                               : parseChoice<Remarks>(
-                                     "--remarks", v,
-                                     {{"missed", Remarks{true, false}},
-                                      {"passed", Remarks{false, true}},
-                                      {"all", Remarks{true, true}}});
-       }},
-      {"require-coverage", Arity::kValue, "P",
-       "fail if less than P % of the kernel-launching nodes are in segments",
-       [](ToolOptions& o, const std::string& v) {
-         o.require_coverage = parsePercent("--require-coverage", v);
-       }},
-      {"stats", Arity::kFlag, "", "print counts to standard error",
-       [](ToolOptions& o, const std::string&) { o.stats = true; }},
-      {"time-passes", Arity::kFlag, "",
-       "print the time each pass took to standard error",
-       [](ToolOptions& o, const std::string&) { o.time_passes = true; }},
-  }});
+  groups.push_back(
+      {"Output",
+       {
+           {"emit", Arity::kValue, "archive|ir|plan|dot",
+            "the result: a TorchScript file (default with -o for a module), IR "
+            "text (default otherwise), each node with its segment or the "
+            "reason "
+            "why it stays eager, or the same for Graphviz",
+            [](ToolOptions& o, const std::string& v) {
+              o.emit = parseChoice<Emit>("--emit", v,
+                                         {{"archive", Emit::kArchive},
+                                          {"ir", Emit::kIr},
+                                          {"plan", Emit::kPlan},
+                                          {"dot", Emit::kDot}});
+            }},
+           {"report", Arity::kOptionalValue, "text|json",
+            "print segments and breaks, with reasons and source lines: to "
+            "standard output where -o names a file, else to standard error",
+            [](ToolOptions& o, const std::string& v) {
+              o.report = v.empty() ? ReportFormat::kText
+                                   : parseChoice<ReportFormat>(
+                                         "--report", v,
+                                         {{"text", ReportFormat::kText},
+                                          {"json", ReportFormat::kJson}});
+            }},
+           {"remarks", Arity::kOptionalValue, "missed|passed|all",
+            "say at its source line why a node stays eager (missed), or what "
+            "became a segment (passed)",
+            [](ToolOptions& o, const std::string& v) {
+              o.remarks = v.empty() ? Remarks{true, false}
+                                    : parseChoice<Remarks>(
+                                          "--remarks", v,
+                                          {{"missed", Remarks{true, false}},
+                                           {"passed", Remarks{false, true}},
+                                           {"all", Remarks{true, true}}});
+            }},
+           {"require-coverage", Arity::kValue, "P",
+            "fail if less than P % of the kernel-launching nodes are in "
+            "segments",
+            [](ToolOptions& o, const std::string& v) {
+              o.require_coverage = parsePercent("--require-coverage", v);
+            }},
+           {"stats", Arity::kFlag, "", "print counts to standard error",
+            [](ToolOptions& o, const std::string&) { o.stats = true; }},
+           {"time-passes", Arity::kFlag, "",
+            "print the time each pass took to standard error",
+            [](ToolOptions& o, const std::string&) { o.time_passes = true; }},
+       }});
 
-  groups.push_back({"Looking inside (to standard error)", {
-      {"print-ir-before", Arity::kValue, "PASS,..", "print IR before a pass",
-       [](ToolOptions& o, const std::string& v) {
-         append(o.print_before, passList("--print-ir-before", v));
-       }},
-      {"print-ir-after", Arity::kValue, "PASS,..", "print IR after a pass",
-       [](ToolOptions& o, const std::string& v) {
-         append(o.print_after, passList("--print-ir-after", v));
-       }},
-      {"print-ir-before-all", Arity::kFlag, "", "print IR before every pass",
-       [](ToolOptions& o, const std::string&) { o.print_before_all = true; }},
-      {"print-ir-after-all", Arity::kFlag, "", "print IR after every pass",
-       [](ToolOptions& o, const std::string&) { o.print_after_all = true; }},
-      {"print-ir-after-change", Arity::kFlag, "",
-       "print IR after every pass that changed it",
-       [](ToolOptions& o, const std::string&) { o.print_after_change = true; }},
-      {"print-ir-after-failure", Arity::kFlag, "",
-       "print IR where a pass fails",
-       [](ToolOptions& o, const std::string&) {
-         o.print_after_failure = true;
-       }},
-      {"print-alias-db", Arity::kFlag, "",
-       "print torch's alias analysis of the result",
-       [](ToolOptions& o, const std::string&) { o.print_alias_db = true; },
-       true},
-  }});
+  groups.push_back(
+      {"Looking inside (to standard error)",
+       {
+           {"print-ir-before", Arity::kValue, "PASS,..",
+            "print IR before a pass",
+            [](ToolOptions& o, const std::string& v) {
+              append(o.print_before, passList("--print-ir-before", v));
+            }},
+           {"print-ir-after", Arity::kValue, "PASS,..", "print IR after a pass",
+            [](ToolOptions& o, const std::string& v) {
+              append(o.print_after, passList("--print-ir-after", v));
+            }},
+           {"print-ir-before-all", Arity::kFlag, "",
+            "print IR before every pass",
+            [](ToolOptions& o, const std::string&) {
+              o.print_before_all = true;
+            }},
+           {"print-ir-after-all", Arity::kFlag, "", "print IR after every pass",
+            [](ToolOptions& o, const std::string&) {
+              o.print_after_all = true;
+            }},
+           {"print-ir-after-change", Arity::kFlag, "",
+            "print IR after every pass that changed it",
+            [](ToolOptions& o, const std::string&) {
+              o.print_after_change = true;
+            }},
+           {"print-ir-after-failure", Arity::kFlag, "",
+            "print IR where a pass fails",
+            [](ToolOptions& o, const std::string&) {
+              o.print_after_failure = true;
+            }},
+           {"print-alias-db", Arity::kFlag, "",
+            "print torch's alias analysis of the result",
+            [](ToolOptions& o, const std::string&) { o.print_alias_db = true; },
+            true},
+       }});
 
-  groups.push_back({"Checking", {
-      {"verify-each", Arity::kOptionalValue, "0|1",
-       "check after each pass that graphs are well formed (default: 1)",
-       [](ToolOptions& o, const std::string& v) {
-         o.verify_each = parseSwitch("--verify-each", v);
-       }},
-      {"verify-roundtrip", Arity::kFlag, "",
-       "check that printed IR reads back to the same text",
-       [](ToolOptions& o, const std::string&) { o.verify_roundtrip = true; },
-       true},
-      {"verify-diagnostics", Arity::kFlag, "",
-       "compare messages with comments in the input such as "
-       "'# expected-error @+1 {{text}}'; nothing else is printed",
-       [](ToolOptions& o, const std::string&) { o.verify_diagnostics = true; }},
-  }});
+  groups.push_back(
+      {"Checking",
+       {
+           {"verify-each", Arity::kOptionalValue, "0|1",
+            "check after each pass that graphs are well formed (default: 1)",
+            [](ToolOptions& o, const std::string& v) {
+              o.verify_each = parseSwitch("--verify-each", v);
+            }},
+           {"verify-roundtrip", Arity::kFlag, "",
+            "check that printed IR reads back to the same text",
+            [](ToolOptions& o, const std::string&) {
+              o.verify_roundtrip = true;
+            },
+            true},
+           {"verify-diagnostics", Arity::kFlag, "",
+            "compare messages with comments in the input such as "
+            "'# expected-error @+1 {{text}}'; nothing else is printed",
+            [](ToolOptions& o, const std::string&) {
+              o.verify_diagnostics = true;
+            }},
+       }});
   return groups;
 }
 
@@ -396,7 +441,8 @@ const std::vector<Group>& groups() {
 const Option* findOption(const std::string& name) {
   for (const Group& group : groups()) {
     for (const Option& option : group.options) {
-      if (option.name == name) return &option;
+      if (option.name == name)
+        return &option;
     }
   }
   return nullptr;
@@ -406,10 +452,12 @@ std::vector<std::string> optionNames(bool with_hidden) {
   std::vector<std::string> names;
   for (const Group& group : groups()) {
     for (const Option& option : group.options) {
-      if (with_hidden || !option.hidden) names.push_back(option.name);
+      if (with_hidden || !option.hidden)
+        names.push_back(option.name);
     }
   }
-  for (const PassInfo& info : passInfos()) names.push_back(info.name);
+  for (const PassInfo& info : passInfos())
+    names.push_back(info.name);
   return names;
 }
 
@@ -453,7 +501,8 @@ void addEntry(std::string& out, const std::string& head,
 
 void addPasses(std::string& out, bool from_torch) {
   for (const PassInfo& info : passInfos()) {
-    if (info.from_torch != from_torch) continue;
+    if (info.from_torch != from_torch)
+      continue;
     addEntry(out, "  --" + info.name,
              info.summary + (info.needs_module ? " (modules only)" : ""));
     for (const PassOptionInfo& option : info.options) {
@@ -488,7 +537,8 @@ class CommandLineReader {
         options_ended = true;
       } else {
         readOption(argument);
-        if (options_.print_and_exit) return std::move(options_);
+        if (options_.print_and_exit)
+          return std::move(options_);
       }
     }
     check();
@@ -501,7 +551,8 @@ class CommandLineReader {
       usageError("expected one input, found '" + options_.input + "' and '" +
                  argument + "'");
     }
-    if (argument.empty()) usageError("the input's name is empty");
+    if (argument.empty())
+      usageError("the input's name is empty");
     options_.input = argument;
     has_input_ = true;
   }
@@ -511,7 +562,8 @@ class CommandLineReader {
     const std::size_t equals = argument.find('=');
     const std::string name = argument.substr(start, equals - start);
     std::optional<std::string> value;
-    if (equals != std::string::npos) value = argument.substr(equals + 1);
+    if (equals != std::string::npos)
+      value = argument.substr(equals + 1);
 
     const Option* option = findOption(name);
     if (option == nullptr) {
@@ -525,7 +577,8 @@ class CommandLineReader {
     if (option->arity == Arity::kFlag && value) {
       usageError(dashes(name) + " takes no value, found '" + *value + "'");
     }
-    if (option->arity == Arity::kValue && !value) value = takeValue(*option);
+    if (option->arity == Arity::kValue && !value)
+      value = takeValue(*option);
     if (name == "pass-pipeline" || name == "p") {
       has_pipeline_ = true;
     } else if (name == kPartition) {
@@ -541,8 +594,8 @@ class CommandLineReader {
   }
 
   std::string takeValue(const Option& option) {
-    const bool given = next_ < arguments_.size() &&
-                       arguments_[next_].rfind("--", 0) != 0;
+    const bool given =
+        next_ < arguments_.size() && arguments_[next_].rfind("--", 0) != 0;
     if (!given) {
       usageError(dashes(option.name) + ": expected a value (" + option.value +
                  ")");
@@ -592,7 +645,8 @@ void applyPassOption(PartitionOptions& options, const std::string& name,
   } else if (name == "backend") {
     options.backend = parseBackendOption(name, value);
   } else if (name == "no-graph") {
-    if (value.empty()) usageError(name + ": expected a value");
+    if (value.empty())
+      usageError(name + ": expected a value");
     addNoGraph(options, value);
   } else {
     addGraphSafe(name, options, value);
@@ -617,7 +671,8 @@ std::string helpText(bool with_hidden) {
   for (const Group& group : groups()) {
     out += "\n" + group.title + ":\n";
     for (const Option& option : group.options) {
-      if (option.hidden && !with_hidden) continue;
+      if (option.hidden && !with_hidden)
+        continue;
       std::string head = "  " + dashes(option.name);
       if (option.arity == Arity::kValue) {
         head += (option.name.size() == 1 ? " " : "=") + option.value;
@@ -660,8 +715,9 @@ std::string bashCompletion() {
   out += "  local word=\"${COMP_WORDS[COMP_CWORD]}\"\n";
   out += "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '" + words +
          "' -- \"$word\"))\n";
-  out += "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] &&\n"
-         "      compopt -o nospace\n";
+  out +=
+      "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] &&\n"
+      "      compopt -o nospace\n";
   out += "  else\n    COMPREPLY=($(compgen -f -- \"$word\"))\n  fi\n";
   out += "}\ncomplete -o filenames -F _pcg_opt pcg-opt\n";
   return out;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -21,18 +22,32 @@ char temporary_on_disk[PATH_MAX + 1];  // NOLINT(modernize-avoid-c-arrays)
 volatile std::sig_atomic_t has_temporary = 0;
 
 extern "C" void removeTemporaryAndDie(int signal) {
-  if (has_temporary != 0) ::unlink(temporary_on_disk);
+  if (has_temporary != 0)
+    ::unlink(temporary_on_disk);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
+extern "C" void reportCrash(int /*signal*/) {
+  if (has_temporary != 0)
+    ::unlink(temporary_on_disk);
+  constexpr char kMessage[] =  // NOLINT(modernize-avoid-c-arrays)
+      "pcg-opt: internal error: the program crashed; please report it\n";
+  const auto written = ::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  (void)written;  // Nothing is left to do about it.
+  ::_exit(kInternal);
+}
+
 void remember(const std::string& path) {
-  if (path.size() > PATH_MAX) return;
+  if (path.size() > PATH_MAX)
+    return;
   std::memcpy(temporary_on_disk, path.c_str(), path.size() + 1);
   has_temporary = 1;
 }
 
-void forget() { has_temporary = 0; }
+void forget() {
+  has_temporary = 0;
+}
 
 [[noreturn]] void cannotWrite(const std::string& path, int error) {
   throw ToolError(kBadUsage,
@@ -41,7 +56,8 @@ void forget() { has_temporary = 0; }
 
 std::string resolved(const std::string& path) {
   char* real = ::realpath(path.c_str(), nullptr);
-  if (real == nullptr) return path;
+  if (real == nullptr)
+    return path;
   std::string result(real);
   std::free(real);  // NOLINT(cppcoreguidelines-no-malloc)
   return result;
@@ -49,7 +65,8 @@ std::string resolved(const std::string& path) {
 
 std::string folderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return "";
+  if (slash == std::string::npos)
+    return "";
   return path.substr(0, slash + 1);
 }
 
@@ -65,7 +82,8 @@ OutputFile::OutputFile(const std::string& path)
     : path_(path), target_(resolved(path)) {
   struct stat info {};
   const bool exists = ::stat(target_.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) cannotWrite(path_, EISDIR);
+  if (exists && S_ISDIR(info.st_mode))
+    cannotWrite(path_, EISDIR);
   if (!exists && !path.empty() && path.back() == '/') {
     cannotWrite(path_, EISDIR);
   }
@@ -80,7 +98,8 @@ OutputFile::OutputFile(const std::string& path)
                std::ios::binary | std::ios::trunc);
   if (!stream_) {
     const int error = errno;
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    if (!temporary_.empty())
+      ::unlink(temporary_.c_str());
     forget();
     cannotWrite(path_, error);
   }
@@ -91,7 +110,8 @@ void OutputFile::openTemporary() {
   std::vector<char> name(pattern.begin(), pattern.end());
   name.push_back('\0');
   const int descriptor = ::mkstemp(name.data());
-  if (descriptor < 0) cannotWrite(path_, errno);
+  if (descriptor < 0)
+    cannotWrite(path_, errno);
   ::close(descriptor);
   temporary_ = name.data();
   remember(temporary_);
@@ -109,8 +129,10 @@ void OutputFile::commit() {
   errno = 0;
   stream_.flush();
   stream_.close();
-  if (!stream_) cannotWrite(path_, errno != 0 ? errno : EIO);
-  if (temporary_.empty()) return;
+  if (!stream_)
+    cannotWrite(path_, errno != 0 ? errno : EIO);
+  if (temporary_.empty())
+    return;
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) {
     cannotWrite(path_, errno);
   }
@@ -118,12 +140,26 @@ void OutputFile::commit() {
   forget();
 }
 
-void removeTemporaryFileOnSignals() {
+void installSignalHandlers() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     // What the caller ignores, as nohup does, stays ignored.
     if (std::signal(signal, removeTemporaryAndDie) == SIG_IGN) {
       std::signal(signal, SIG_IGN);
     }
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  // A stack of their own, for crashes that come of a full one.
+  constexpr std::size_t kStackSize = 64 * 1024;
+  static std::array<char, kStackSize> crash_stack;
+  stack_t stack{};
+  stack.ss_sp = crash_stack.data();
+  stack.ss_size = crash_stack.size();
+  ::sigaltstack(&stack, nullptr);
+  struct sigaction action {};
+  action.sa_handler = reportCrash;
+  action.sa_flags = SA_ONSTACK | SA_RESETHAND;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    ::sigaction(signal, &action, nullptr);
   }
 }
 

@@ -33,8 +33,9 @@ class OutputFile {
   std::ofstream stream_;
 };
 
-/// Makes interrupts remove the temporary file before they end the process. For
-/// a program's main; one OutputFile at a time is covered.
-void removeTemporaryFileOnSignals();
+/// For a program's main: interrupts and crashes remove the temporary file (one
+/// OutputFile at a time is covered), a crash ends as an internal error with a
+/// message and exit code 3, and a closed pipe fails the write to it.
+void installSignalHandlers();
 
 }  // namespace pcg::opt

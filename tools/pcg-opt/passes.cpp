@@ -40,7 +40,9 @@ using torch::jit::Module;
 using torch::jit::Node;
 namespace prim = torch::jit::prim;
 
-bool isPublic(const std::string& name) { return name.rfind('_', 0) != 0; }
+bool isPublic(const std::string& name) {
+  return name.rfind('_', 0) != 0;
+}
 
 std::shared_ptr<Graph> graphOf(const Module& module, const std::string& name) {
   const auto method = module.get_method(name);
@@ -69,7 +71,8 @@ void runAnnotate(WorkState& state, Diagnostics& /*diagnostics*/) {
       const bool chosen = std::any_of(
           state.methods.begin(), state.methods.end(),
           [&](const MethodState& item) { return item.name == method.name(); });
-      if (chosen) continue;
+      if (chosen)
+        continue;
       others.push_back(prepare(graphOf(*module, method.name())));
       graphs.push_back(others.back().get());
     }
@@ -95,7 +98,8 @@ void classifyBlock(const Block* block, const PartitionOptions& options,
     if (safety.reason != Reason::kNone) {
       text += std::string(" [") + toString(safety.reason) + "]";
     }
-    if (!safety.sentence.empty()) text += ": " + safety.sentence;
+    if (!safety.sentence.empty())
+      text += ": " + safety.sentence;
     diagnostics.remark(locate(*node), std::move(text));
     for (const Block* inner : node->blocks()) {
       classifyBlock(inner, options, diagnostics);
@@ -138,7 +142,8 @@ void runOutline(WorkState& state, Diagnostics& /*diagnostics*/) {
 void runVerify(WorkState& state, Diagnostics& /*diagnostics*/) {
   for (MethodState& method : state.methods) {
     verify(*method.graph);
-    if (method.original) verifyOrder(*method.original, *method.graph);
+    if (method.original)
+      verifyOrder(*method.original, *method.graph);
   }
 }
 
@@ -165,7 +170,8 @@ void runFreeze(WorkState& state, Diagnostics& /*diagnostics*/) {
   }
   std::vector<std::string> preserved;
   for (const MethodState& method : state.methods) {
-    if (method.name != "forward") preserved.push_back(method.name);
+    if (method.name != "forward")
+      preserved.push_back(method.name);
   }
   module = torch::jit::freeze_module(module, preserved);
   for (MethodState& method : state.methods) {
@@ -176,7 +182,8 @@ void runFreeze(WorkState& state, Diagnostics& /*diagnostics*/) {
 using GraphPass = std::function<void(std::shared_ptr<Graph>&)>;
 
 void onEachGraph(WorkState& state, const GraphPass& pass) {
-  for (MethodState& method : state.methods) pass(method.graph);
+  for (MethodState& method : state.methods)
+    pass(method.graph);
 }
 
 const std::map<std::string, GraphPass>& torchPasses() {
@@ -223,7 +230,7 @@ bool changesGraphs(const std::string& pass) {
 
 }  // namespace
 
-void takeMethods(WorkState& state, const std::string& input_name) {
+void takeMethods(WorkState& state) {
   const Module& module = state.loaded->module;
   std::vector<std::string> names;
   for (const auto& method : module.get_methods()) {
@@ -232,8 +239,8 @@ void takeMethods(WorkState& state, const std::string& input_name) {
   std::vector<std::string> chosen = state.options.methods;
   for (const std::string& name : chosen) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw ToolError(kBadInput, input_name + ": has no method '" + name +
-                                     "'" + didYouMean(name, names));
+      throw ToolError(kBadInput,
+                      "has no method '" + name + "'" + didYouMean(name, names));
     }
   }
   if (chosen.empty()) {
@@ -241,7 +248,7 @@ void takeMethods(WorkState& state, const std::string& input_name) {
                  isPublic);
   }
   if (chosen.empty()) {
-    throw ToolError(kBadInput, input_name + ": has no public method");
+    throw ToolError(kBadInput, "has no public method");
   }
   for (const std::string& name : chosen) {
     state.methods.push_back(
@@ -286,7 +293,8 @@ void runPass(const PassInstance& instance, WorkState& state,
     const bool made_here = std::any_of(
         state.methods.begin(), state.methods.end(),
         [](const MethodState& method) { return method.original != nullptr; });
-    if (name == "verify" && !made_here) internal = false;
+    if (name == "verify" && !made_here)
+      internal = false;
     if (message.find("We don't have an op for") != std::string::npos) {
       internal = false;
     }
@@ -294,7 +302,8 @@ void runPass(const PassInstance& instance, WorkState& state,
                     "pass '" + name + "': " + message);
   }
   if (changesGraphs(name)) {
-    for (MethodState& method : state.methods) method.plan.reset();
+    for (MethodState& method : state.methods)
+      method.plan.reset();
   }
 }
 
@@ -307,7 +316,8 @@ Location locate(const Node& node) {
     const torch::jit::SourceRange& best = original ? *original : range;
     Location where;
     const auto position = best.file_line_col();
-    if (!position) return where;
+    if (!position)
+      return where;
     where.file = std::get<0>(*position);
     where.line = std::get<1>(*position);
     where.column = std::get<2>(*position) + 1;
@@ -320,15 +330,16 @@ Location locate(const Node& node) {
   if (where.line == 0 && node.callstack()) {
     for (const auto& entry : (*node.callstack())->vec()) {
       where = place(std::get<1>(entry));
-      if (where.line != 0) break;
+      if (where.line != 0)
+        break;
     }
   }
   // Torch gives SetAttr no place: that of its value is the next best.
   if (where.line == 0 && !node.inputs().empty()) {
     where = place(node.inputs().back()->node()->sourceRange());
   }
-  while (!where.line_text.empty() && (where.line_text.back() == '\n' ||
-                                      where.line_text.back() == '\r')) {
+  while (!where.line_text.empty() &&
+         (where.line_text.back() == '\n' || where.line_text.back() == '\r')) {
     where.line_text.pop_back();
   }
   return where;

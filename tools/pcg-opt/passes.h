@@ -36,7 +36,7 @@ struct WorkState {
 
 /// The chosen methods of a module: those named in `state.options.methods`, or
 /// all public ones. Throws ToolError (bad input) for names it does not have.
-void takeMethods(WorkState& state, const std::string& input_name);
+void takeMethods(WorkState& state);
 
 /// Writes changed graphs back into the module's methods.
 void commit(WorkState& state);
@@ -48,8 +48,8 @@ void runPass(const PassInstance& instance, WorkState& state,
              Diagnostics& diagnostics);
 
 /// The place of a node in the text or the model's Python source; that of the
-/// caller, or of what made its last input, where its own is not known. Without a
-/// line where none is.
+/// caller, or of what made its last input, where its own is not known. Without
+/// a line where none is.
 Location locate(const torch::jit::Node& node);
 
 }  // namespace pcg::opt

@@ -3,8 +3,8 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <pcg/partition.h>
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <unistd.h>
@@ -60,18 +60,26 @@ void loadLibraries(const std::vector<std::string>& libraries) {
   for (const std::string& library : libraries) {
     if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       const char* why = ::dlerror();
-      throw ToolError(kBadUsage,
-                      std::string("cannot load a library: ") +
-                          (why != nullptr ? why : library.c_str()));
+      throw ToolError(kBadUsage, std::string("cannot load a library: ") +
+                                     (why != nullptr ? why : library.c_str()));
     }
   }
+}
+
+// The error with the input's name, unless it names a file already.
+ToolError atFile(const std::string& name, const ToolError& error) {
+  if (error.code() == kBadUsage || !error.where().file.empty())
+    return error;
+  return {error.code(), error.what(), {name, 0, 0, ""}};
 }
 
 bool isBlankText(const std::string& text) {
   bool comment = false;
   for (const char c : text) {
-    if (c == '\n') comment = false;
-    if (c == '#') comment = true;
+    if (c == '\n')
+      comment = false;
+    if (c == '#')
+      comment = true;
     if (!comment && c != ' ' && c != '\t' && c != '\r' && c != '\n') {
       return false;
     }
@@ -107,11 +115,16 @@ class Tool {
       Input input = openInput(options_, in_);
       prepareWork(input);
       if (input.kind == Input::Kind::kModule) {
-        runModule(input);
+        try {
+          runModule(input);
+        } catch (const ToolError& error) {
+          throw atFile(input.name, error);
+        }
       } else {
         runText(input);
       }
-      if (options_.time_passes) err_ << runner_.times().text();
+      if (options_.time_passes)
+        err_ << runner_.times().text();
       finishOutput();
     } catch (const ToolError& error) {
       report(error);
@@ -136,8 +149,7 @@ class Tool {
       err_ << "pass pipeline: " << toString(pipeline_) << '\n';
     }
     if (options_.output == "-") {
-      if (emit_ == Emit::kArchive && &out_ == &std::cout &&
-          ::isatty(1) != 0) {
+      if (emit_ == Emit::kArchive && &out_ == &std::cout && ::isatty(1) != 0) {
         usageError("a TorchScript file is not written to a terminal; use -o");
       }
     } else {
@@ -176,7 +188,8 @@ class Tool {
   }
 
   void checkUsage(bool is_module) const {
-    if (!is_module) checkTextUsage();
+    if (!is_module)
+      checkTextUsage();
     bool planned = false;
     bool outlined = false;
     for (const PassInstance& instance : pipeline_) {
@@ -184,7 +197,8 @@ class Tool {
       if (name == "plan") {
         planned = true;
       } else if (name == "outline") {
-        if (!planned) usageError("pass 'outline' needs 'plan' right before it");
+        if (!planned)
+          usageError("pass 'outline' needs 'plan' right before it");
         planned = false;
         outlined = true;
       } else if (name == "lower") {
@@ -203,11 +217,16 @@ class Tool {
       const auto needs = [](const std::string& option) {
         usageError(option + " needs --partition, or a pipeline with 'plan'");
       };
-      if (emit_ == Emit::kPlan) needs("--emit=plan");
-      if (emit_ == Emit::kDot) needs("--emit=dot");
-      if (options_.report != ReportFormat::kNone) needs("--report");
-      if (options_.stats) needs("--stats");
-      if (options_.require_coverage) needs("--require-coverage");
+      if (emit_ == Emit::kPlan)
+        needs("--emit=plan");
+      if (emit_ == Emit::kDot)
+        needs("--emit=dot");
+      if (options_.report != ReportFormat::kNone)
+        needs("--report");
+      if (options_.stats)
+        needs("--stats");
+      if (options_.require_coverage)
+        needs("--require-coverage");
       if (options_.remarks.missed || options_.remarks.passed) {
         needs("--remarks");
       }
@@ -245,8 +264,10 @@ class Tool {
   void report(const ToolError& error) {
     fail(error.code());
     if (error.code() == kInternal) {
-      err_ << "pcg-opt: internal error: " << error.what()
-           << "; please report it\n";
+      err_ << "pcg-opt: internal error: ";
+      if (!error.where().file.empty())
+        err_ << error.where().file << ": ";
+      err_ << error.what() << "; please report it\n";
       return;
     }
     diagnostics_.error(error.where(), error.what());
@@ -255,7 +276,8 @@ class Tool {
   std::ostream& result() { return file_ ? file_->stream() : out_; }
 
   void finishOutput() {
-    if (exit_code_ != kSuccess) return;
+    if (exit_code_ != kSuccess)
+      return;
     if (file_) {
       file_->commit();
       return;
@@ -265,7 +287,8 @@ class Tool {
 
   void flushStandardOutput() {
     out_.flush();
-    if (!out_) throw ToolError(kBadUsage, "cannot write standard output");
+    if (!out_)
+      throw ToolError(kBadUsage, "cannot write standard output");
   }
 
   // Where a report goes: standard output where that is free.
@@ -275,11 +298,13 @@ class Tool {
     for (const std::string& warning : report.warnings) {
       diagnostics_.warning({}, warning);
     }
-    if (options_.report == ReportFormat::kText) reportStream() << report.text();
+    if (options_.report == ReportFormat::kText)
+      reportStream() << report.text();
     if (options_.report == ReportFormat::kJson) {
       reportStream() << report.json() << '\n';
     }
-    if (options_.stats) err_ << statistics(report);
+    if (options_.stats)
+      err_ << statistics(report);
     if (options_.require_coverage &&
         report.coverage() < *options_.require_coverage) {
       const auto percent = [](double value) {
@@ -308,7 +333,8 @@ class Tool {
 
   void lookAtResult(const WorkState& state) {
     for (const MethodState& method : state.methods) {
-      if (options_.verify_roundtrip) checkRoundtrip(*method.graph);
+      if (options_.verify_roundtrip)
+        checkRoundtrip(*method.graph);
       if (options_.print_alias_db) {
         err_ << "alias analysis of " << method.name << ":\n"
              << torch::jit::AliasDb(method.graph).toString();
@@ -326,13 +352,12 @@ class Tool {
       throw ToolError(kBadInput, "the printed IR cannot be read back");
     }
     const std::string second = printGraph(*again->graph);
-    const auto difference = std::mismatch(text.begin(), text.end(),
-                                          second.begin(), second.end());
+    const auto difference =
+        std::mismatch(text.begin(), text.end(), second.begin(), second.end());
     if (difference.first == text.end() && difference.second == second.end()) {
       return;
     }
-    throw ToolError(kBadInput,
-                    "the printed IR reads back as something else",
+    throw ToolError(kBadInput, "the printed IR reads back as something else",
                     locate(source, static_cast<std::size_t>(difference.first -
                                                             text.begin())));
   }
@@ -353,25 +378,34 @@ class Tool {
                                "exactly '# -----'");
         }
       }
-      for (const TextPart& part : parts) runPart(input.name, part);
+      for (const TextPart& part : parts)
+        runPart(input.name, part);
     }
-    if (exit_code_ != kSuccess && !file_) flushStandardOutput();
+    if (exit_code_ != kSuccess && !file_)
+      flushStandardOutput();
   }
 
   void runPart(const std::string& name, const TextPart& part) {
     const SourceText source(name, part.text, part.first_line);
-    if (options_.verify_diagnostics) diagnostics_.beginVerification(source);
+    if (options_.verify_diagnostics)
+      diagnostics_.beginVerification(source);
     const bool blank = options_.split_marker && isBlankText(part.text);
     std::optional<std::string> text;
-    if (!blank) text = runChunk(source);
+    if (!blank)
+      text = runChunk(source);
     if (options_.verify_diagnostics) {
-      if (exit_code_ == kBadInput) exit_code_ = kSuccess;  // As expected?
-      if (!diagnostics_.endVerification()) mismatch_ = true;
-      if (mismatch_) fail(kBadInput);
+      if (exit_code_ == kBadInput)
+        exit_code_ = kSuccess;  // As expected?
+      if (!diagnostics_.endVerification())
+        mismatch_ = true;
+      if (mismatch_)
+        fail(kBadInput);
       return;
     }
-    if (!text) return;
-    if (any_output_) result() << *options_.split_marker << '\n';
+    if (!text)
+      return;
+    if (any_output_)
+      result() << *options_.split_marker << '\n';
     any_output_ = true;
     result() << *text;
   }
@@ -392,12 +426,11 @@ class Tool {
           {kTextMethod, read->graph, std::nullopt, nullptr});
       runner_.run(pipeline_, state);
       lookAtResult(state);
-      if (!options_.verify_diagnostics) makeReports(state.report);
+      if (!options_.verify_diagnostics)
+        makeReports(state.report);
       return show(state.methods[0]);
     } catch (const ToolError& error) {
-      Location where = error.where();
-      if (where.file.empty()) where.file = source.name();
-      report(ToolError(error.code(), error.what(), std::move(where)));
+      report(atFile(source.name(), error));
       return std::nullopt;
     }
   }
@@ -419,7 +452,7 @@ class Tool {
     state.options = options_.partition;
     state.options.methods = options_.methods;
     state.loaded = loadModule(input, diagnostics_);
-    takeMethods(state, input.name);
+    takeMethods(state);
     if (emit_ == Emit::kArchive && partition_at_) {
       partitionModule(state);
     } else {
@@ -436,9 +469,11 @@ class Tool {
       return;
     }
     for (const MethodState& method : state.methods) {
-      if (any_output_) result() << kDefaultMarker << '\n';
+      if (any_output_)
+        result() << kDefaultMarker << '\n';
       any_output_ = true;
-      if (emit_ == Emit::kIr) result() << "# method " << method.name << '\n';
+      if (emit_ == Emit::kIr)
+        result() << "# method " << method.name << '\n';
       result() << show(method);
     }
   }
@@ -446,8 +481,8 @@ class Tool {
   // The pipeline ends in the default one: pcg::partition does that part, and
   // where somebody looks, its passes run beside it.
   void partitionModule(WorkState& state) {
-    const auto begin = pipeline_.begin() +
-                       static_cast<std::ptrdiff_t>(*partition_at_);
+    const auto begin =
+        pipeline_.begin() + static_cast<std::ptrdiff_t>(*partition_at_);
     const Pipeline first(pipeline_.begin(), begin);
     if (!first.empty()) {
       runner_.run(first, state);
@@ -526,7 +561,8 @@ int runPcgOpt(int argc, const char* const* argv, std::istream& in,
     if (options.print_and_exit) {
       out << *options.print_and_exit;
       out.flush();
-      if (out) return opt::kSuccess;
+      if (out)
+        return opt::kSuccess;
       throw opt::ToolError(opt::kBadUsage, "cannot write standard output");
     }
     return opt::Tool(std::move(options), in, out, err).run();

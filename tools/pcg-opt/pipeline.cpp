@@ -64,7 +64,8 @@ std::vector<PassInfo> makePassInfos() {
 
 std::vector<std::string> passNames() {
   std::vector<std::string> names = {kPartition};
-  for (const PassInfo& info : passInfos()) names.push_back(info.name);
+  for (const PassInfo& info : passInfos())
+    names.push_back(info.name);
   return names;
 }
 
@@ -88,11 +89,13 @@ class PipelineParser {
   Pipeline parse() {
     Pipeline pipeline;
     skipBlanks();
-    if (at_ == text_.size()) fail("expected the name of a pass");
+    if (at_ == text_.size())
+      fail("expected the name of a pass");
     for (;;) {
       pipeline.push_back(parseInstance());
       skipBlanks();
-      if (at_ == text_.size()) return pipeline;
+      if (at_ == text_.size())
+        return pipeline;
       if (text_[at_] != ',') {
         fail(std::string("expected ',' or the end, found '") + text_[at_] +
              "'");
@@ -109,8 +112,8 @@ class PipelineParser {
   }
 
   void skipBlanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' ||
-                                  text_[at_] == '\n')) {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) {
       ++at_;
     }
   }
@@ -130,7 +133,8 @@ class PipelineParser {
     instance.pass = findPass(name);
     if (instance.pass == nullptr && name != kPartition) {
       at_ = start;
-      if (name.empty()) fail("expected the name of a pass");
+      if (name.empty())
+        fail("expected the name of a pass");
       fail("unknown pass '" + name + "'" + didYouMean(name, passNames()));
     }
     if (at_ < text_.size() && text_[at_] == '{') {
@@ -147,7 +151,8 @@ class PipelineParser {
       while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == ',')) {
         ++at_;
       }
-      if (at_ == text_.size()) fail("expected '}'");
+      if (at_ == text_.size())
+        fail("expected '}'");
       if (text_[at_] == '}') {
         ++at_;
         return;
@@ -155,13 +160,13 @@ class PipelineParser {
       const std::size_t start = at_;
       const std::string key = takeUntil("=, {}");
       const bool exists =
-          std::any_of(known.begin(), known.end(), [&](const auto& option) {
-            return option.name == key;
-          });
+          std::any_of(known.begin(), known.end(),
+                      [&](const auto& option) { return option.name == key; });
       if (!exists) {
         at_ = start;
         std::vector<std::string> names;
-        for (const auto& option : known) names.push_back(option.name);
+        for (const auto& option : known)
+          names.push_back(option.name);
         fail("pass '" + name + "' has no option '" + key + "'" +
              didYouMean(key, names));
       }
@@ -186,7 +191,8 @@ const std::vector<PassInfo>& passInfos() {
 
 const PassInfo* findPass(const std::string& name) {
   for (const PassInfo& info : passInfos()) {
-    if (info.name == name) return &info;
+    if (info.name == name)
+      return &info;
   }
   return nullptr;
 }
@@ -198,11 +204,14 @@ Pipeline partitionPipeline(const PartitionPipelineOptions& options) {
   };
   add("prepare");
   add("annotate");
-  if (options.make_capturable) add("make-capturable");
+  if (options.make_capturable)
+    add("make-capturable");
   add("plan");
   add("outline");
-  if (options.verify) add("verify");
-  if (options.lower) add("lower");
+  if (options.verify)
+    add("verify");
+  if (options.lower)
+    add("lower");
   return pipeline;
 }
 
@@ -213,9 +222,11 @@ Pipeline parsePipeline(const std::string& text) {
 std::string toString(const Pipeline& pipeline) {
   std::string text;
   for (const PassInstance& instance : pipeline) {
-    if (!text.empty()) text += ',';
+    if (!text.empty())
+      text += ',';
     text += instance.pass == nullptr ? kPartition : instance.pass->name;
-    if (instance.options.empty()) continue;
+    if (instance.options.empty())
+      continue;
     std::string options;
     for (const auto& [key, value] : instance.options) {
       options += (options.empty() ? "" : " ") + key + "=" + value;

@@ -57,7 +57,8 @@ std::string PassTimes::text() const {
 }
 
 void Runner::run(const Pipeline& pipeline, WorkState& state) {
-  for (const PassInstance& instance : pipeline) runOne(instance, state);
+  for (const PassInstance& instance : pipeline)
+    runOne(instance, state);
 }
 
 void Runner::runOne(const PassInstance& instance, WorkState& state) {
@@ -80,7 +81,8 @@ void Runner::runOne(const PassInstance& instance, WorkState& state) {
   }
   times_.add(name, std::chrono::duration<double>(Clock::now() - start).count());
   // A plan is valid until the next pass.
-  if (name == "plan") makeRemarks(state, options_.remarks, diagnostics_);
+  if (name == "plan")
+    makeRemarks(state, options_.remarks, diagnostics_);
   const bool changed =
       options_.print_after_change && allGraphs(state) != before;
   if (changed || options_.print_after_all ||
@@ -99,21 +101,23 @@ void Runner::printAfter(const std::string& pass, const WorkState& state) {
 void Runner::dump(const std::string& title, const WorkState& state) {
   for (const MethodState& method : state.methods) {
     err_ << "# -----// IR dump " << title;
-    if (state.loaded) err_ << " (" << method.name << ")";
+    if (state.loaded)
+      err_ << " (" << method.name << ")";
     err_ << " //----- #\n" << printGraph(*method.graph) << '\n';
   }
 }
 
 void Runner::check(const std::string& pass, const WorkState& state) const {
-  if (!options_.verify_each) return;
+  if (!options_.verify_each)
+    return;
   for (const MethodState& method : state.methods) {
     try {
       method.graph->lint();
     } catch (const std::exception& error) {
       throw ToolError(kInternal, "pass '" + pass +
                                      "' left a graph that is not well formed "
-                                     "(" + method.name + "): " +
-                                     briefMessage(error));
+                                     "(" +
+                                     method.name + "): " + briefMessage(error));
     }
   }
 }

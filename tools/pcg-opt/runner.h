@@ -20,7 +20,8 @@ class PassTimes {
 };
 
 /// Runs passes with everything the command line asked to see between them:
-/// IR before and after, remarks, checks, times. Throws ToolError as runPass does.
+/// IR before and after, remarks, checks, times. Throws ToolError as runPass
+/// does.
 class Runner {
  public:
   Runner(const ToolOptions& options, Diagnostics& diagnostics,

@@ -9,13 +9,15 @@ namespace {
 std::string_view trimmed(std::string_view line) {
   constexpr std::string_view kBlank = " \t\r";
   const std::size_t first = line.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
+  if (first == std::string_view::npos)
+    return {};
   return line.substr(first, line.find_last_not_of(kBlank) - first + 1);
 }
 
 // `#`, blanks, and three or more dashes.
 bool looksLikeMarker(std::string_view line) {
-  if (line.empty() || line.front() != '#') return false;
+  if (line.empty() || line.front() != '#')
+    return false;
   line = trimmed(line.substr(1));
   return line.size() >= 3 &&
          line.find_first_not_of('-') == std::string_view::npos;
@@ -28,7 +30,8 @@ SourceText::SourceText(std::string name, std::string text,
     : name_(std::move(name)), text_(std::move(text)), first_line_(first_line) {
   starts_.push_back(0);
   for (std::size_t i = 0; i < text_.size(); ++i) {
-    if (text_[i] == '\n') starts_.push_back(i + 1);
+    if (text_[i] == '\n')
+      starts_.push_back(i + 1);
   }
 }
 
@@ -40,11 +43,13 @@ SourceText::Position SourceText::position(std::size_t offset) const {
 }
 
 std::string_view SourceText::line(std::size_t number) const {
-  if (number < first_line_ || number - first_line_ >= starts_.size()) return {};
+  if (number < first_line_ || number - first_line_ >= starts_.size())
+    return {};
   const std::size_t start = starts_[number - first_line_];
   std::string_view rest = std::string_view(text_).substr(start);
   rest = rest.substr(0, rest.find('\n'));
-  if (!rest.empty() && rest.back() == '\r') rest.remove_suffix(1);
+  if (!rest.empty() && rest.back() == '\r')
+    rest.remove_suffix(1);
   return rest;
 }
 
@@ -52,28 +57,32 @@ std::optional<std::size_t> findInvalidUtf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead == 0) return i;
+    if (lead == 0)
+      return i;
     if (lead < 0x80) {
       ++i;
       continue;
     }
     const std::size_t length =
-        lead >= 0xc2 && lead < 0xe0 ? 2
-                                    : (lead >= 0xe0 && lead < 0xf0
-                                           ? 3
-                                           : (lead >= 0xf0 && lead < 0xf5 ? 4
-                                                                          : 0));
-    if (length == 0 || i + length > text.size()) return i;
+        lead >= 0xc2 && lead < 0xe0
+            ? 2
+            : (lead >= 0xe0 && lead < 0xf0
+                   ? 3
+                   : (lead >= 0xf0 && lead < 0xf5 ? 4 : 0));
+    if (length == 0 || i + length > text.size())
+      return i;
     unsigned code = lead & (0xffU >> (length + 1));
     for (std::size_t j = 1; j < length; ++j) {
       const auto next = static_cast<unsigned char>(text[i + j]);
-      if ((next & 0xc0U) != 0x80U) return i;
+      if ((next & 0xc0U) != 0x80U)
+        return i;
       code = (code << 6U) | (next & 0x3fU);
     }
-    const bool overlong = (length == 3 && code < 0x800) ||
-                          (length == 4 && code < 0x10000);
+    const bool overlong =
+        (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
     const bool surrogate = code >= 0xd800 && code < 0xe000;
-    if (overlong || surrogate || code > 0x10ffff) return i;
+    if (overlong || surrogate || code > 0x10ffff)
+      return i;
     i += length;
   }
   return std::nullopt;
@@ -90,9 +99,8 @@ std::vector<TextPart> splitText(std::string_view text, std::string_view marker,
     const std::string_view content = trimmed(text.substr(start, end - start));
     const std::size_t next = std::min(end + 1, text.size());
     if (content == marker) {
-      parts.push_back(
-          {std::string(text.substr(part_start, start - part_start)),
-           part_line});
+      parts.push_back({std::string(text.substr(part_start, start - part_start)),
+                       part_line});
       part_start = next;
       part_line = line + 1;
     } else if (looksLikeMarker(content)) {
