@@ -39,8 +39,12 @@ class Destinations {
   }
 
   const PlannedBreak* breakAt(const Node* node) const {
-    const auto found = breaks_.find(node);
-    return found == breaks_.end() ? nullptr : found->second;
+    return find(breaks_, node);
+  }
+
+  // A node that breaks its segment once a call reaches it.
+  const PlannedBreak* possibleBreakAt(const Node* node) const {
+    return find(possible_breaks_, node);
   }
 
   // The segment's name, the break's reason, or an empty string.
@@ -53,6 +57,13 @@ class Destinations {
   }
 
  private:
+  using Breaks = std::unordered_map<const Node*, const PlannedBreak*>;
+
+  static const PlannedBreak* find(const Breaks& breaks, const Node* node) {
+    const auto found = breaks.find(node);
+    return found == breaks.end() ? nullptr : found->second;
+  }
+
   void mark(const Node* node, const std::string& segment) {
     segments_[node] = segment;
     for (const Block* block : node->blocks()) {
@@ -62,7 +73,8 @@ class Destinations {
   }
 
   std::unordered_map<const Node*, std::string> segments_;
-  std::unordered_map<const Node*, const PlannedBreak*> breaks_;
+  Breaks breaks_;
+  Breaks possible_breaks_;
 };
 
 // ---- text -------------------------------------------------------------------
@@ -110,9 +122,16 @@ class PlanPrinter {
   void printNode(const Node* node, std::size_t level) {
     const std::string indent(2 * level, ' ');
     line(destinations_.labelOf(node), indent + opt::printNode(*node));
-    if (const PlannedBreak* item = destinations_.breakAt(node)) {
+    const PlannedBreak* item = destinations_.breakAt(node);
+    const char* prefix = "# ";
+    if (item == nullptr) {
+      item = destinations_.possibleBreakAt(node);
+      prefix = "# if a call gets here: ";
+    }
+    if (item != nullptr) {
       const Location where = locate(*node);
-      std::string note = "# " + qualifiedName(*node) + " " + item->why.sentence;
+      std::string note = prefix + qualifiedName(*node) + " " +
+                         item->why.sentence;
       if (where.line != 0) {
         note += " (" + where.file + ":" + std::to_string(where.line) + ")";
       }
@@ -292,11 +311,17 @@ void makeRemarks(const WorkState& state, const Remarks& which,
     if (!method.plan)
       continue;
     if (which.missed) {
-      for (const PlannedBreak& item : method.plan->breaks) {
+      const auto remark = [&](const char* what, const PlannedBreak& item) {
         diagnostics.remark(locate(*item.node),
-                           "break: " + qualifiedName(*item.node) + " " +
+                           what + qualifiedName(*item.node) + " " +
                                item.why.sentence + " [" +
                                toString(item.why.reason) + "]");
+      };
+      for (const PlannedBreak& item : method.plan->breaks) {
+        remark("break: ", item);
+      }
+      for (const PlannedBreak& item : method.plan->possible_breaks) {
+        remark("break if a call gets here: ", item);
       }
     }
     if (which.passed) {
@@ -347,6 +372,8 @@ std::string statistics(const PartitionReport& report) {
       "% of the kernel-launching nodes in segments");
   row(std::to_string(report.rewrites.size()), "rewrites by make-capturable");
   row(std::to_string(report.breaks.size()), "breaks");
+  row(std::to_string(report.possible_breaks.size()),
+      "breaks if a call gets there");
   for (const auto& [reason, count] : reasons) {
     row(std::to_string(count), "breaks: " + reason);
   }

@@ -124,6 +124,7 @@ void runMakeCapturable(WorkState& state, Diagnostics& /*diagnostics*/) {
 void runPlan(WorkState& state, Diagnostics& /*diagnostics*/) {
   state.report.segments.clear();
   state.report.breaks.clear();
+  state.report.possible_breaks.clear();
   state.report.eager_kernels = 0;
   for (MethodState& method : state.methods) {
     method.plan = plan(*method.graph, state.options);
