@@ -242,6 +242,33 @@ void clearMutableMarks(Block* block) {
   }
 }
 
+// Host reads go through pcg's own operators, which wait less. A read of the
+// result of `prim::NumToTensor` and the like takes the same way and ends there
+// in the original operator.
+void replaceReads(Graph& graph, Block* block) {
+  static const std::unordered_map<c10::Symbol, c10::Symbol> kReplacements = {
+      {torch::jit::aten::item, c10::Symbol::fromQualString("pcg::item")},
+      {torch::jit::aten::Bool, c10::Symbol::fromQualString("pcg::Bool")},
+      {torch::jit::aten::Int, c10::Symbol::fromQualString("pcg::Int")},
+      {torch::jit::aten::Float, c10::Symbol::fromQualString("pcg::Float")}};
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it;
+    ++it;
+    for (Block* inner : node->blocks()) replaceReads(graph, inner);
+    const auto found = kReplacements.find(node->kind());
+    if (found == kReplacements.end() || node->inputs().size() != 1 ||
+        node->input()->type()->kind() != TypeKind::TensorType) {
+      continue;
+    }
+    Node* read = graph.create(found->second, {node->input()});
+    read->insertBefore(node);
+    read->copyMetadata(node);
+    read->output()->copyMetadata(node->output());
+    node->output()->replaceAllUsesWith(read->output());
+    node->destroy();
+  }
+}
+
 void callSequence(Graph& graph, Node* segment, Value* sequence, Value* self,
                   const LoweredSegment& lowered) {
   torch::jit::WithInsertPoint here(segment);
@@ -412,6 +439,7 @@ Module lower(const Module& module, const std::vector<OutlinedMethod>& methods,
     get->s_(attr::name, kSequenceAttribute);
     get->output()->setType(sequence_type);
     graph.prependNode(get);
+    replaceReads(graph, graph.block());
     for (Node* segment : segments) {
       lowered.push_back(lowerSegment(*segment, self, module, method.name));
       callSequence(graph, segment, get->output(), self, lowered.back());

@@ -60,16 +60,37 @@ const void* address(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
 }
 
+const c10::ivalue::Object* objectIn(const IValue& value) {
+  return value.isObject() ? &value.toObjectRef() : nullptr;
+}
+
 }  // namespace
 
+const IValue& BoundValues::Guard::slot(
+    const c10::ivalue::Object* module) const {
+  switch (owner) {
+    case Owner::kModule:
+      return module->slots()[index];
+    case Owner::kSubmodule:
+      return submodule->slots()[index];
+    case Owner::kStored:
+      break;
+  }
+  return *stored;
+}
+
+bool BoundValues::Guard::sameSlot(const Guard& other) const {
+  return owner == other.owner && submodule == other.submodule &&
+         index == other.index && stored == other.stored;
+}
+
 BoundValues::BoundValues(const std::vector<BoundValue>& specification)
-    : specification_(&specification),
-      module_(c10::intrusive_ptr<c10::ivalue::Object>()) {}
+    : specification_(&specification) {}
 
 std::int64_t BoundValues::refresh(const IValue& module) {
   if (specification_->empty())
     return 0;
-  if (current_ >= 0 && unchanged(module))
+  if (current_ >= 0 && unchanged(objectIn(module)))
     return current_;
   resolve(module);
   FlatInputs flat;
@@ -91,21 +112,20 @@ std::int64_t BoundValues::refresh(const IValue& module) {
   return current_ = static_cast<std::int64_t>(variants_.size()) - 1;
 }
 
-bool BoundValues::unchanged(const IValue& module) const {
-  const void* object = module.isObject() ? &module.toObjectRef() : nullptr;
-  if (object != module_address_)
-    return false;
+bool BoundValues::unchanged(const c10::ivalue::Object* module) const {
+  const void* type = module == nullptr ? nullptr : module->type().get();
+  if (type != module_type_) return false;
   for (const Guard& guard : guards_) {
-    const IValue& now = *guard.slot;
+    const IValue& now = guard.slot(module);
     if (now.isTensor()) {
       const at::Tensor& tensor = now.toTensor();
       if (tensor.unsafeGetTensorImpl() != guard.object ||
-          address(tensor) != guard.data || !sameLayout(tensor, guard.layout)) {
+          address(tensor) != guard.data ||
+          !sameLayout(tensor, guard.layout)) {
         return false;
       }
     } else if (now.isObject()) {
-      if (&now.toObjectRef() != guard.object)
-        return false;
+      if (&now.toObjectRef() != guard.object) return false;
     } else if (guard.object != nullptr || !sameScalar(now, guard.scalar)) {
       return false;
     }
@@ -113,57 +133,52 @@ bool BoundValues::unchanged(const IValue& module) const {
   return true;
 }
 
-void BoundValues::guardSlot(const IValue& slot) {
-  for (const Guard& guard : guards_) {
-    if (guard.slot == &slot)
-      return;
+void BoundValues::guard(Guard place, const IValue& slot) {
+  for (const Guard& known : guards_) {
+    if (known.sameSlot(place)) return;
   }
-  Guard guard{&slot, nullptr, nullptr, {}, {}};
   if (slot.isTensor()) {
     const at::Tensor& tensor = slot.toTensor();
-    guard.object = tensor.unsafeGetTensorImpl();
-    guard.data = address(tensor);
-    if (tensor.defined())
-      appendLayout(tensor, guard.layout);
+    place.object = tensor.unsafeGetTensorImpl();
+    place.data = address(tensor);
+    if (tensor.defined()) appendLayout(tensor, place.layout);
   } else if (slot.isObject()) {
-    guard.object = &slot.toObjectRef();
+    place.object = &slot.toObjectRef();
+    submodules_.push_back(slot);
   } else {
-    guard.scalar = slot;
+    place.scalar = slot;
   }
-  guards_.push_back(std::move(guard));
+  guards_.push_back(std::move(place));
 }
 
 void BoundValues::resolve(const IValue& module) {
   guards_.clear();
+  submodules_.clear();
   values_.clear();
-  if (module.isObject()) {
-    module_ = c10::weak_intrusive_ptr<c10::ivalue::Object>(module.toObject());
-    module_address_ = &module.toObjectRef();
-  } else {
-    module_address_ = nullptr;
-  }
+  const c10::ivalue::Object* top = objectIn(module);
+  module_type_ = top == nullptr ? nullptr : top->type().get();
   for (const BoundValue& bound : *specification_) {
     const IValue* slot = nullptr;
-    if (!bound.path.empty() && module.isObject()) {
-      slot = &module;
+    if (!bound.path.empty() && top != nullptr) {
+      const c10::ivalue::Object* object = top;
       std::istringstream parts(bound.path);
       std::string name;
-      while (slot != nullptr && std::getline(parts, name, '.')) {
-        if (!slot->isObject()) {
-          slot = nullptr;
-          break;
-        }
-        const auto& object = slot->toObjectRef();
-        const auto index = object.type()->findAttributeSlot(name);
-        slot = index ? &object.slots()[*index] : nullptr;
-        if (slot != nullptr)
-          guardSlot(*slot);
+      while (object != nullptr && std::getline(parts, name, '.')) {
+        const auto index = object->type()->findAttributeSlot(name);
+        slot = index ? &object->slots()[*index] : nullptr;
+        if (slot == nullptr) break;
+        guard({object == top ? Guard::Owner::kModule
+                             : Guard::Owner::kSubmodule,
+               object == top ? nullptr : object, *index, nullptr},
+              *slot);
+        object = objectIn(*slot);
       }
     }
     // The path is gone from a frozen module; its value is the stored one.
-    if (slot == nullptr)
+    if (slot == nullptr) {
       slot = &bound.value;
-    guardSlot(*slot);
+      guard({Guard::Owner::kStored, nullptr, 0, slot}, *slot);
+    }
     values_.push_back(*slot);
   }
 }

@@ -35,30 +35,40 @@ class BoundValues {
   const char* refusal() const { return refusal_; }
 
  private:
-  struct Guard;
-  bool unchanged(const c10::IValue& module) const;
+  // One slot that holds a value or a submodule on the way to one.
+  struct Guard {
+    // The slot's place: a slot of the calling module, of a submodule, or a
+    // stored value. Slots of the calling module are found through the module
+    // that a call passes, never by a kept address: nothing here may keep that
+    // module alive, since it holds the sequence that holds this.
+    enum class Owner { kModule, kSubmodule, kStored };
+    Owner owner;
+    const c10::ivalue::Object* submodule;
+    std::size_t index;
+    const c10::IValue* stored;
+
+    const void* object = nullptr;  ///< TensorImpl or submodule; else null.
+    const void* data = nullptr;    ///< Tensor memory.
+    std::vector<std::int64_t> layout = {};
+    c10::IValue scalar = {};
+
+    const c10::IValue& slot(const c10::ivalue::Object* module) const;
+    bool sameSlot(const Guard& other) const;
+  };
+
+  bool unchanged(const c10::ivalue::Object* module) const;
   void resolve(const c10::IValue& module);
-  void guardSlot(const c10::IValue& slot);
+  void guard(Guard place, const c10::IValue& slot);
 
   const std::vector<BoundValue>* specification_;
   std::vector<Guard> guards_;
+  std::vector<c10::IValue> submodules_;  // keeps their slots in place
   std::vector<c10::IValue> values_;
   std::optional<c10::Device> device_;
   const char* refusal_ = nullptr;
-  // Keeps the address from being reused by another module; no strong
-  // reference, since the module holds the sequence that holds this.
-  c10::weak_intrusive_ptr<c10::ivalue::Object> module_;
-  const void* module_address_ = nullptr;
+  const void* module_type_ = nullptr;
   std::vector<KeyWords> variants_;
   std::int64_t current_ = -1;
-};
-
-struct BoundValues::Guard {
-  const c10::IValue* slot;
-  const void* object;  ///< TensorImpl or sub-object; null for scalars.
-  const void* data;    ///< Tensor memory.
-  std::vector<std::int64_t> layout;
-  c10::IValue scalar;
 };
 
 }  // namespace pcg

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "passes/capture_safety_table.h"
 #include "runtime/device_tensors.h"
 #include "runtime/refusal.h"
 
@@ -20,10 +21,22 @@ CaptureSafety unsafe(Reason reason) {
   return {CaptureClass::kUnsafe, reason, describe(reason)};
 }
 
+// An operator that torch makes of others, whoever asks, and of which the table
+// says nothing: its parts tell what it does.
+bool isTransparent(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         findOperatorRule(c10::toString(op.operator_name())) == nullptr;
+}
+
 // Carried from an operator's begin to its end: arguments are gone by then.
 struct OperatorInFlight final : at::ObserverContext {
-  explicit OperatorInFlight(bool device) : on_device(device) {}
-  bool on_device;
+  bool on_device = false;    // works on what counts as device memory
+  bool transparent = false;  // see isTransparent
+  bool own = false;          // the node's own, or a part of a transparent one
+  bool on_gpu = false;       // has an argument in device memory
+  bool on_host = false;      // has a tensor in host memory, not just a scalar
 };
 
 }  // namespace
@@ -39,7 +52,8 @@ struct WarmUpObserver::State {
   c10::Device device;
   DeviceTensors tensors;
   const LatentBreaks& latent;
-  int depth = 0;
+  int depth = 0;  // of operators that are not transparent
+  int parts = 0;  // of those that are
   at::CallbackHandle callback = 0;
 
   void blame(CaptureSafety why) {
@@ -54,32 +68,35 @@ struct WarmUpObserver::State {
 
   std::unique_ptr<at::ObserverContext> enter(
       const at::RecordFunction& function) {
-    const int level = depth++;
+    auto in_flight = std::make_unique<OperatorInFlight>();
     const auto inputs = function.inputs();
     // The API hands out constants in a form that its own readers do not take.
     const auto arguments = c10::ArrayRef<IValue>(
         const_cast<IValue*>(inputs.data()), inputs.size());
-    const bool on_device =
-        device.is_cpu() && !nodes.empty() && tensors.onDevice(arguments);
     const auto name = function.operator_name();
     const auto op =
         name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
+    in_flight->own = depth == 0;
     if (op && !nodes.empty()) {
-      if (on_device) {
-        inspectOnHost(*op, arguments, level);
-      } else if (!device.is_cpu()) {
-        inspectOnDevice(*op, arguments, level);
+      if (!device.is_cpu()) {
+        inspectOnDevice(*op, arguments, *in_flight);
+      } else if (tensors.onDevice(arguments)) {
+        in_flight->on_device = true;
+        inspectOnHost(*op, arguments);
       }
+      in_flight->transparent = isTransparent(*op);
     }
-    return std::make_unique<OperatorInFlight>(on_device);
+    ++(in_flight->transparent ? parts : depth);
+    return in_flight;
   }
 
   // CPU kernels read scalars in places where a GPU's do not, so below an
   // operator only sizes made from data count.
   void inspectOnHost(const c10::OperatorHandle& op,
-                     c10::ArrayRef<IValue> arguments, int level) {
-    if (level == 0) {
-      if (auto why = refusalOf(op, arguments))
+                     c10::ArrayRef<IValue> arguments) {
+    if (depth == 0) {
+      auto why = refusalOf(op, arguments);
+      if (why && (parts == 0 || waits(why->reason)))
         blame(std::move(*why));
     } else if (op.hasTag(at::Tag::dynamic_output_shape)) {
       if (auto why = refusalByTags(op))
@@ -95,40 +112,75 @@ struct WarmUpObserver::State {
   }
 
   void inspectOnDevice(const c10::OperatorHandle& op,
-                       c10::ArrayRef<IValue> arguments, int level) {
-    bool on_gpu = false;
+                       c10::ArrayRef<IValue> arguments,
+                       OperatorInFlight& in_flight) {
     bool on_cpu = false;
-    bool large_on_cpu = false;
     forEachTensor(arguments, [&](const at::Tensor& tensor) {
       if (tensor.device().is_cpu()) {
         on_cpu = true;
-        large_on_cpu |= tensor.dim() > 0;
+        in_flight.on_host |= in_flight.own && tensor.dim() > 0;
+      } else {
+        in_flight.on_gpu = true;
+      }
+    });
+    if (!in_flight.on_gpu)
+      return;  // The results tell.
+    const std::string& base = op.operator_name().name;
+    if (on_cpu && (base == "aten::copy_" || base == "aten::_to_copy")) {
+      blame(unsafe(Reason::kDeviceTransfer));
+      return;
+    }
+    auto why = refusalOf(op, arguments);
+    if (why && ((depth == 0 && parts == 0) || waits(why->reason))) {
+      blame(std::move(*why));
+    }
+  }
+
+  // An operator without arguments in device memory moved what it got there, or
+  // computed in host memory: once, in the capture, and never again.
+  void inspectResults(const at::RecordFunction& function,
+                      c10::ArrayRef<IValue> results,
+                      const OperatorInFlight& in_flight) {
+    bool on_gpu = false;
+    bool on_cpu = false;
+    bool on_host = in_flight.on_host;
+    forEachTensor(results, [&](const at::Tensor& tensor) {
+      if (tensor.device().is_cpu()) {
+        on_cpu = true;
+        on_host |= in_flight.own && tensor.dim() > 0;
       } else {
         on_gpu = true;
       }
     });
     if (on_gpu) {
-      const std::string& base = op.operator_name().name;
-      if (on_cpu && (base == "aten::copy_" || base == "aten::_to_copy")) {
+      if (on_host)
         blame(unsafe(Reason::kDeviceTransfer));
-        return;
-      }
-      auto why = refusalOf(op, arguments);
-      if (why && (level == 0 || waits(why->reason)))
-        blame(std::move(*why));
-    } else if (large_on_cpu) {
+    } else if (on_host ||
+               (in_flight.own && on_cpu && drawsRandomNumbers(function))) {
       blame(unsafe(Reason::kHostComputation));
     }
   }
 
+  static bool drawsRandomNumbers(const at::RecordFunction& function) {
+    const auto name = function.operator_name();
+    const auto op =
+        name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
+    return op && op->hasTag(at::Tag::nondeterministic_seeded);
+  }
+
   void leave(const at::RecordFunction& function,
              const at::ObserverContext* context) {
-    --depth;
     const auto* in_flight = static_cast<const OperatorInFlight*>(context);
-    if (in_flight == nullptr || !in_flight->on_device)
+    if (in_flight == nullptr)
       return;
-    forEachTensor(c10::ArrayRef<IValue>(function.outputs()),
-                  [&](const at::Tensor& tensor) { tensors.add(tensor); });
+    --(in_flight->transparent ? parts : depth);
+    const c10::ArrayRef<IValue> results = function.outputs();
+    if (in_flight->on_device) {
+      forEachTensor(results,
+                    [&](const at::Tensor& tensor) { tensors.add(tensor); });
+    } else if (!device.is_cpu() && !in_flight->on_gpu) {
+      inspectResults(function, results, *in_flight);
+    }
   }
 };
 

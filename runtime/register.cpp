@@ -1,6 +1,7 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/custom_class.h>
 
+#include "runtime/host_read.h"
 #include "runtime/sequence.h"
 
 namespace pcg {
@@ -34,6 +35,35 @@ void runSegment(Stack& stack) {
   torch::jit::push(stack, c10::ivalue::Tuple::create(
                               sequence->run(module, name, std::move(inputs))));
 }
+
+// `item()` and the conversions that read a tensor, by readScalar. They declare
+// what the operators they stand for declare.
+void itemOperator(Stack& stack) {
+  const at::Tensor tensor = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, readScalar(tensor));
+}
+void boolOperator(Stack& stack) {
+  const at::Tensor tensor = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, readScalar(tensor).toBool());
+}
+void intOperator(Stack& stack) {
+  const at::Tensor tensor = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, readScalar(tensor).toLong());
+}
+void floatOperator(Stack& stack) {
+  const at::Tensor tensor = torch::jit::pop(stack).toTensor();
+  torch::jit::push(stack, readScalar(tensor).toDouble());
+}
+
+const torch::jit::RegisterOperators kReads(
+    {torch::jit::Operator("pcg::item(Tensor value) -> Scalar", itemOperator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("pcg::Bool(Tensor value) -> bool", boolOperator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("pcg::Int(Tensor value) -> int", intOperator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator("pcg::Float(Tensor value) -> float", floatOperator,
+                          c10::AliasAnalysisKind::FROM_SCHEMA)});
 
 // A plain TorchScript operator: the dispatcher could only add time.
 const torch::jit::RegisterOperators kRunSegment({torch::jit::Operator(

@@ -218,9 +218,10 @@ class Recorder {
       dispatch(op, keys, stack);
       return;
     }
-    if (vouched_ == 0 && device_.onDevice(arguments))
+    if (device_.onDevice(arguments))
       refuse(op, arguments);
-    const Nested nested(vouched_, isKnown(op) ? 1 : 0);
+    const Nested part(composite_, 1);
+    const Nested vouched(vouched_, isKnown(op) ? 1 : 0);
     op.redispatchBoxed(keys, stack);
   }
 
@@ -265,10 +266,26 @@ class Recorder {
     int levels_;
   };
 
-  static void refuse(const c10::OperatorHandle& op, Arguments arguments) {
-    if (const auto why = refusalOf(op, arguments)) {
-      throw CaptureError(op.operator_name().name + " " + why->sentence);
+  // A composite operator's parts are how a CPU goes about it: of what they do,
+  // only reading data on the host counts, and below one that the table knows
+  // to be safe, only sizes that a replay would freeze.
+  bool counts(Reason reason) const {
+    switch (reason) {
+      case Reason::kDynamicShape:
+        return true;
+      case Reason::kHostRead:
+      case Reason::kErrorCheck:
+        return vouched_ == 0;
+      default:
+        return composite_ == 0;
     }
+  }
+
+  void refuse(const c10::OperatorHandle& op, Arguments arguments) const {
+    const auto why = refusalOf(op, arguments);
+    if (!why || !counts(why->reason))
+      return;
+    throw CaptureError(op.operator_name().name + " " + why->sentence);
   }
 
   static Arguments argumentsOf(const c10::OperatorHandle& op,
@@ -413,8 +430,9 @@ class Recorder {
   std::vector<c10::Storage> host_;
   std::vector<Step> steps_;
   std::size_t bytes_ = 0;
-  int depth_ = 0;    // below recorded operators
-  int vouched_ = 0;  // below operators that the table knows to be safe
+  int depth_ = 0;      // below recorded operators
+  int composite_ = 0;  // below composite ones
+  int vouched_ = 0;    // below those that the table knows to be safe
 };
 
 thread_local Recorder* recording = nullptr;

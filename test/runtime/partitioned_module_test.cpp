@@ -499,6 +499,19 @@ TEST(SavedModule, FrozenModuleCanBePartitioned) {
   expectSame(pair.original, loaded);
 }
 
+TEST(SavedModule, GoesAwayWithItsSequence) {
+  torch::jit::Module module = network();
+  c10::weak_intrusive_ptr<c10::ivalue::Object> sequence{
+      c10::intrusive_ptr<c10::ivalue::Object>()};
+  {
+    torch::jit::Module partitioned = partition(module, smallSegments()).module;
+    expectSame(module, partitioned);
+    sequence = c10::weak_intrusive_ptr<c10::ivalue::Object>(
+        partitioned.attr("pcg_sequence").toObject());
+  }
+  EXPECT_TRUE(sequence.expired());
+}
+
 TEST(SharedParts, TiedWeightsStayTiedAndSharedSubmoduleStaysShared) {
   torch::jit::Module block("Block");
   block.register_parameter("w", at::randn({4, 4}), false);

@@ -133,7 +133,6 @@ TEST_F(IrReaderTest, ConstantsHaveTheirValues) {
             c10::complex<double>(1, 2));
   EXPECT_EQ(constant("complex", "-1.-2.5j").toComplexDouble(),
             c10::complex<double>(-1, -2.5));
-  EXPECT_EQ(constant("int?", "4").toInt(), 4);
   EXPECT_EQ(constant("Scalar", "2.5").toDouble(), 2.5);
   EXPECT_EQ(constant("int[]", "[1, 2]").toIntVector(),
             (std::vector<std::int64_t>{1, 2}));
@@ -144,6 +143,14 @@ TEST_F(IrReaderTest, ConstantsHaveTheirValues) {
   EXPECT_EQ(
       constant("Dict(str, int)", "{\"a\": 7}").toGenericDict().at("a").toInt(),
       7);
+}
+
+TEST_F(IrReaderTest, ConstantsHaveTypesThatTorchCanReadThemBackAs) {
+  for (const std::string type : {"int?", "Any"}) {
+    EXPECT_THAT(error("graph():\n  %c : " + type +
+                      " = prim::Constant[value=4]()\n  return (%c)\n"),
+                HasSubstr("a constant with a value cannot be declared"));
+  }
 }
 
 TEST_F(IrReaderTest, TensorsOfUnknownContentAreZero) {
@@ -167,6 +174,8 @@ TEST_F(IrReaderTest, TensorsOfUnknownContentAreZero) {
   same("Tensor", "(1,.,.) =   1  2 (2,.,.) =   3  4 [ CPULongType{2, 1, 2} ]",
        at::tensor({1, 2, 3, 4}, at::kLong).view({2, 1, 2}));
   same("Tensor", "[ CPUFloatType{0} ]", at::zeros({0}));
+  same("Tensor", "<Tensor> [ CPUHalfType{4, 5} ]",
+       at::zeros({4, 5}, at::kHalf));
   same("Tensor", "Columns 1 to 2 1 2 Columns 3 to 3 3 [ CPUFloatType{3} ]",
        at::zeros({3}));
   const at::Tensor strided =
@@ -259,7 +268,8 @@ TEST_F(IrReaderTest, NodesGoFromPrinterToReaderUnchanged) {
       {x, constant(0.1), constant(std::string("\xc3\xa4\n")),
        constant(c10::IValue()), constant(c10::complex<double>(0, 1)),
        constant(std::vector<double>{1.5, -0.0}),
-       constant(at::tensor({0.1F, 1e-30F})), constant(at::scalar_tensor(7))}));
+       constant(at::tensor({0.1F, 1e-30F})), constant(at::scalar_tensor(7)),
+       constant(at::zeros({3, 4}))}));
   node->f_(c10::Symbol::attr("f"), 1e17);
   node->fs_(c10::Symbol::attr("fs"), {0.1, 2});
   node->is_(c10::Symbol::attr("is"), {1, 2});

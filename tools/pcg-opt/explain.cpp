@@ -130,8 +130,8 @@ class PlanPrinter {
     }
     if (item != nullptr) {
       const Location where = locate(*node);
-      std::string note = prefix + qualifiedName(*node) + " " +
-                         item->why.sentence;
+      std::string note =
+          prefix + qualifiedName(*node) + " " + item->why.sentence;
       if (where.line != 0) {
         note += " (" + where.file + ":" + std::to_string(where.line) + ")";
       }

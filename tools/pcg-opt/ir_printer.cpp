@@ -185,7 +185,7 @@ class Printer {
         out_ << ']';
         break;
       case AttributeKind::t:
-        printTensor(node.t(name));
+        printTensor(node.t(name), hasCompleteType(node));
         break;
       case AttributeKind::ival:
         printIValue(node.ival(name));
@@ -262,12 +262,24 @@ class Printer {
     }
   }
 
-  void printTensor(const at::Tensor& tensor) {
+  static bool hasCompleteType(const Node& node) {
+    if (node.outputs().size() != 1)
+      return false;
+    const auto* type = node.output()->type()->castRaw<c10::TensorType>();
+    return type != nullptr && type->scalarType() &&
+           type->sizes().concrete_sizes();
+  }
+
+  // Where the elements are left out, scalar type and sizes are not, unless the
+  // constant's type has them.
+  void printTensor(const at::Tensor& tensor, bool type_is_complete = false) {
     const bool plain = tensor.defined() && tensor.layout() == at::kStrided &&
                        !tensor.is_quantized() && !tensor.is_complex() &&
                        !tensor.is_meta();
     if (!plain || tensor.numel() > kLargestPrintedTensor) {
       out_ << "<Tensor>";
+      if (!type_is_complete && tensor.defined())
+        printTensorType(tensor);
       return;
     }
     const at::Tensor flat = tensor.detach().cpu().reshape({-1});
@@ -277,12 +289,20 @@ class Printer {
         return number(scalar.toDouble());
       return std::to_string(scalar.toLong());
     };
-    if (tensor.numel() == 1) {
+    // Read without a type, the short form is a scalar of the usual types.
+    const bool usual =
+        tensor.dim() == 0 && (tensor.scalar_type() == at::kLong ||
+                              tensor.scalar_type() == at::kFloat);
+    if (tensor.numel() == 1 && (type_is_complete || usual)) {
       out_ << '{' << element(0) << '}';
       return;
     }
     for (std::int64_t i = 0; i < flat.numel(); ++i)
       out_ << ' ' << element(i);
+    printTensorType(tensor);
+  }
+
+  void printTensorType(const at::Tensor& tensor) {
     out_ << " [ " << (tensor.is_cuda() ? "CUDA" : "CPU")
          << c10::toString(tensor.scalar_type()) << "Type{";
     list(out_, tensor.sizes(), [&](std::int64_t size) { out_ << size; });

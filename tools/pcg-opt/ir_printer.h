@@ -14,8 +14,9 @@ namespace pcg::opt {
 ///
 /// The text is that of `Graph::toString(false)`, except where that would lose
 /// something or change between runs: no source locations in blocks and
-/// subgraphs, numbers with all their digits, strings that are not ASCII, and
-/// objects numbered instead of shown by their address.
+/// subgraphs, numbers with all their digits, strings that are not ASCII, scalar
+/// type and sizes of tensors whose elements are left out, and objects numbered
+/// instead of shown by their address.
 std::string printGraph(const torch::jit::Graph& graph);
 
 /// One node without its blocks, on one line without indentation.

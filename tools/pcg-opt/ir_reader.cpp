@@ -469,6 +469,14 @@ class FileReader {
     }
     node->copyAttributes(*(*made)->node());
     node->output()->setType(type ? type : (*made)->type());
+    try {
+      torch::jit::toIValue(node->output());
+    } catch (const std::exception&) {
+      throw ReadError{syntax.outputs[0].offset,
+                      "a constant with a value cannot be declared " +
+                          typeText(*type) + "; declare it " +
+                          typeText(*(*made)->type())};
+    }
     for (const AttributeSyntax& attribute : syntax.attributes) {
       if (attribute.name != "value")
         setAttribute(*node, attribute, nullptr);

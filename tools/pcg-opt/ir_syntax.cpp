@@ -633,6 +633,8 @@ class Parser {
     advance();
     advance();
     expect('>');
+    if (startsTensorSuffix(current_))
+      return parsePrintedTensor();
     literal.kind = LiteralSyntax::Kind::kTensor;
     return literal;
   }

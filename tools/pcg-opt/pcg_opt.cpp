@@ -109,6 +109,9 @@ class Tool {
     const c10::WarningUtils::WarningHandlerGuard guard(&forwarder);
     try {
       loadLibraries(options_.libraries);
+      if (options_.output != "-") {
+        file_ = std::make_unique<OutputFile>(options_.output);
+      }
       if (options_.input == "-" && &in_ == &std::cin && ::isatty(0) != 0) {
         err_ << "pcg-opt: reading standard input; ctrl-d ends it\n";
       }
@@ -148,12 +151,9 @@ class Tool {
     if (options_.dump_pipeline) {
       err_ << "pass pipeline: " << toString(pipeline_) << '\n';
     }
-    if (options_.output == "-") {
-      if (emit_ == Emit::kArchive && &out_ == &std::cout && ::isatty(1) != 0) {
-        usageError("a TorchScript file is not written to a terminal; use -o");
-      }
-    } else {
-      file_ = std::make_unique<OutputFile>(options_.output);
+    if (!file_ && emit_ == Emit::kArchive && &out_ == &std::cout &&
+        ::isatty(1) != 0) {
+      usageError("a TorchScript file is not written to a terminal; use -o");
     }
   }
 
