@@ -1,6 +1,7 @@
 #include "runtime/bound_values.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/class_type.h>
 
 #include <sstream>
 

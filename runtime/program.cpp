@@ -407,7 +407,11 @@ class Execution {
   void runNode(const Instruction& instruction) {
     stack_.clear();
     for (const Operand& input : instruction.inputs) {
-      stack_.push_back(obtain(input));
+      if (input.last_use) {
+        stack_.push_back(std::move(registers_[input.index]));
+      } else {
+        stack_.push_back(read(input));
+      }
     }
     apply(instruction);
     if (stack_.size() != instruction.outputs.size()) {

@@ -28,7 +28,8 @@ class NodeListener {
 /// of the same operators run eagerly. A value is released after its last use.
 ///
 /// Handles every node that may stand in a segment or around one in a replanned
-/// segment, `prim::If` and `prim::Loop` included.
+/// segment, `prim::If` and `prim::Loop` included. Functions and methods that
+/// were not inlined run in torch's interpreter.
 /// Thread safety: run() may be called from several threads at once.
 class Program {
  public:
@@ -48,7 +49,8 @@ class Program {
 
   /// Runs the graph. `inputs` holds one value per graph input. `listener` and
   /// `segments` may be null where not needed. Exceptions of nodes pass through
-  /// unchanged.
+  /// unchanged, after `with` blocks have been left. Throws
+  /// std::invalid_argument where an input or a needed handler is missing.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs,
                                NodeListener* listener = nullptr,
                                const SegmentHandler* segments = nullptr) const;

@@ -176,10 +176,12 @@ struct SegmentRunner::Capture {
       kBound,  // the bound tensor itself
       kSame,   // an earlier output itself
       kView,   // a tensor over the storage of `group`
+      kHost,   // host memory beside a GPU's segment: a function of the key
     };
     Kind kind = Kind::kView;
     std::size_t index = 0;  // of the input, bound value, output or group
     TensorLayout layout;
+    at::Tensor host;
   };
 
   // One storage that outputs lie in.
@@ -656,6 +658,9 @@ void SegmentRunner::recordOutputs(Capture& capture,
       } else if (weight != bound.end()) {
         output.kind = Capture::Output::Kind::kBound;
         output.index = static_cast<std::size_t>(weight - bound.begin());
+      } else if (tensor.device() != *flat_.device) {
+        output.kind = Capture::Output::Kind::kHost;
+        output.host = tensor.clone();
       } else {
         const auto* storage = tensor.storage().unsafeGetStorageImpl();
         const auto known = std::find(storages.begin(), storages.end(), storage);
@@ -797,6 +802,9 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
         break;
       case Capture::Output::Kind::kSame:
         tensors.push_back(tensors[output.index]);
+        break;
+      case Capture::Output::Kind::kHost:
+        tensors.push_back(output.host.clone());
         break;
       case Capture::Output::Kind::kView: {
         const Capture::Group& group = capture.groups[output.index];
