@@ -96,6 +96,13 @@ def forward(self, x, y):
                                   gpu(at::randn({4, 4}))};
      },
      4},
+    {"HostTensorAmongResultsIsNotTakenForDeviceMemory", R"(
+def forward(self, x):
+    n = torch.scalar_tensor(x.shape[0])
+    return torch.relu(x) + 1.0, n
+)",
+     [](int) { return std::vector<IValue>{gpu(at::randn({3, 4}))}; },
+     0},
     {"LoopResultsAreFreshInEveryTrip", R"(
 def forward(self, x, n: int):
     outs = [torch.tanh(x)]
