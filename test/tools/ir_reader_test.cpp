@@ -286,7 +286,9 @@ TEST_F(IrReaderTest, NodesGoFromPrinterToReaderUnchanged) {
 // Mutated texts must be read or refused, whatever they look like.
 TEST_F(IrReaderTest, SurvivesMutatedTexts) {
   const std::string seed =
-      R"IR(graph(%self : __torch__.M, %x : Float(2, 3, strides=[3, 1], requires_grad=0, device=cuda:0), %p : bool, %n : int):
+      R"IR(graph(%self : __torch__.M,
+      %x : Float(2, 3, strides=[3, 1], requires_grad=0, device=cuda:0),
+      %p : bool, %n : int):
   %c : float[] = prim::Constant[value=[1., -2.5e3]]()
   %t : Tensor = prim::Constant[value= 1  2 [ CPULongType{2} ]]()
   %z : Tensor = prim::Constant[value=<Tensor>]()

@@ -241,22 +241,22 @@ std::uint32_t crc32(const void* data, std::size_t size) {
   // Eight bytes a step: models are large.
   constexpr std::size_t kStep = 8;
   using Tables = std::array<std::array<std::uint32_t, 256>, kStep>;
-  static const Tables kTables = [] {
-    Tables tables{};
+  static const Tables tables = [] {
+    Tables made{};
     for (std::uint32_t i = 0; i < 256; ++i) {
       std::uint32_t remainder = i;
       for (int bit = 0; bit < 8; ++bit) {
         remainder = (remainder >> 1U) ^ ((remainder & 1U) * 0xedb88320U);
       }
-      tables[0][i] = remainder;
+      made[0][i] = remainder;
     }
     for (std::size_t t = 1; t < kStep; ++t) {
       for (std::size_t i = 0; i < 256; ++i) {
-        const std::uint32_t before = tables[t - 1][i];
-        tables[t][i] = (before >> 8U) ^ tables[0][before & 0xffU];
+        const std::uint32_t before = made[t - 1][i];
+        made[t][i] = (before >> 8U) ^ made[0][before & 0xffU];
       }
     }
-    return tables;
+    return made;
   }();
   const auto* bytes = static_cast<const unsigned char*>(data);
   std::uint32_t sum = 0xffffffffU;
@@ -268,11 +268,11 @@ std::uint32_t crc32(const void* data, std::size_t size) {
       in[i] ^= (sum >> (8 * i)) & 0xffU;
     sum = 0;
     for (std::size_t i = 0; i < kStep; ++i) {
-      sum ^= kTables[kStep - 1 - i][in[i]];
+      sum ^= tables[kStep - 1 - i][in[i]];
     }
   }
   for (; size > 0; --size, ++bytes) {
-    sum = (sum >> 8U) ^ kTables[0][(sum ^ *bytes) & 0xffU];
+    sum = (sum >> 8U) ^ tables[0][(sum ^ *bytes) & 0xffU];
   }
   return ~sum;
 }

@@ -22,13 +22,15 @@ std::string fullMessage(const std::exception& error) {
 }
 
 std::string trimmed(std::string text) {
-  const auto isIdle = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  const auto is_idle = [](char c) {
+    return c == ' ' || c == '\t' || c == '\r';
+  };
   while (!text.empty() &&
-         (isIdle(text.back()) || text.back() == ':' || text.back() == '.')) {
+         (is_idle(text.back()) || text.back() == ':' || text.back() == '.')) {
     text.pop_back();
   }
   std::size_t start = 0;
-  while (start < text.size() && isIdle(text[start]))
+  while (start < text.size() && is_idle(text[start]))
     ++start;
   return text.substr(start);
 }

@@ -728,7 +728,7 @@ class FileReader {
   }
 
   static const std::vector<std::string>& operatorNames() {
-    static const std::vector<std::string> kNames = [] {
+    static const std::vector<std::string> all = [] {
       std::vector<std::string> names;
       for (const auto& op : torch::jit::getAllOperators()) {
         names.push_back(op->schema().name());
@@ -737,7 +737,7 @@ class FileReader {
       names.erase(std::unique(names.begin(), names.end()), names.end());
       return names;
     }();
-    return kNames;
+    return all;
   }
 
   std::shared_ptr<torch::jit::Source> text_;

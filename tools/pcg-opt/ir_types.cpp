@@ -17,20 +17,20 @@ namespace {
 using c10::TypePtr;
 
 const std::map<std::string, c10::ScalarType>& scalarTypes() {
-  static const std::map<std::string, c10::ScalarType> kTypes = [] {
-    std::map<std::string, c10::ScalarType> types;
+  static const std::map<std::string, c10::ScalarType> types = [] {
+    std::map<std::string, c10::ScalarType> named;
     for (int i = 0; i < static_cast<int>(c10::ScalarType::NumOptions); ++i) {
       const auto type = static_cast<c10::ScalarType>(i);
       if (type != c10::ScalarType::Undefined)
-        types[c10::toString(type)] = type;
+        named[c10::toString(type)] = type;
     }
-    return types;
+    return named;
   }();
-  return kTypes;
+  return types;
 }
 
 const std::map<std::string, TypePtr>& plainTypes() {
-  static const std::map<std::string, TypePtr> kTypes = {
+  static const std::map<std::string, TypePtr> types = {
       {"Tensor", c10::TensorType::get()},
       {"int", c10::IntType::get()},
       {"float", c10::FloatType::get()},
@@ -56,7 +56,7 @@ const std::map<std::string, TypePtr>& plainTypes() {
       {"Layout", c10::IntType::get()},
       {"MemoryFormat", c10::IntType::get()},
   };
-  return kTypes;
+  return types;
 }
 
 bool endsWith(const std::string& text, const std::string& end) {
@@ -230,7 +230,7 @@ TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
     arguments.push_back(read(argument));
   }
   const std::string& name = syntax.name;
-  const auto expectCount = [&](std::size_t count) {
+  const auto expect_count = [&](std::size_t count) {
     if (arguments.size() != count) {
       throw ReadError{syntax.offset, "expected " + std::to_string(count) +
                                          " types in " + name + ", found " +
@@ -241,11 +241,11 @@ TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
     return c10::TupleType::create(arguments);
   if (name == "Union") {
     if (arguments.size() < 2)
-      expectCount(2);
+      expect_count(2);
     return c10::UnionType::create(arguments);
   }
   if (name == "Dict") {
-    expectCount(2);
+    expect_count(2);
     try {
       return c10::DictType::create(arguments[0], arguments[1]);
     } catch (const std::exception&) {
@@ -254,7 +254,7 @@ TypePtr TypeReader::readGeneric(const TypeSyntax& syntax) {
           "a dict cannot have keys of type " + typeText(*arguments[0])};
     }
   }
-  expectCount(1);
+  expect_count(1);
   if (name == "Future")
     return c10::FutureType::create(arguments[0]);
   if (name == "RRef")

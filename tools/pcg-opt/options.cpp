@@ -434,8 +434,8 @@ std::vector<Group> makeGroups() {
 }
 
 const std::vector<Group>& groups() {
-  static const std::vector<Group> kGroups = makeGroups();
-  return kGroups;
+  static const std::vector<Group> all = makeGroups();
+  return all;
 }
 
 const Option* findOption(const std::string& name) {

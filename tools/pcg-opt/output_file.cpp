@@ -149,7 +149,7 @@ void installSignalHandlers() {
   }
   std::signal(SIGPIPE, SIG_IGN);
   // A stack of their own, for crashes that come of a full one.
-  constexpr std::size_t kStackSize = 64 * 1024;
+  constexpr std::size_t kStackSize = std::size_t{64} << 10U;
   static std::array<char, kStackSize> crash_stack;
   stack_t stack{};
   stack.ss_sp = crash_stack.data();

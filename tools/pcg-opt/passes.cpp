@@ -188,7 +188,7 @@ void onEachGraph(WorkState& state, const GraphPass& pass) {
 }
 
 const std::map<std::string, GraphPass>& torchPasses() {
-  static const std::map<std::string, GraphPass> kPasses = {
+  static const std::map<std::string, GraphPass> passes = {
       {"inline", [](auto& graph) { torch::jit::Inline(*graph); }},
       {"constant-propagation",
        [](auto& graph) { torch::jit::ConstantPropagation(graph); }},
@@ -209,20 +209,20 @@ const std::map<std::string, GraphPass>& torchPasses() {
          graph = torch::jit::Canonicalize(graph, /*keep_unique_names=*/false);
        }},
   };
-  return kPasses;
+  return passes;
 }
 
 using PassFunction = void (*)(WorkState&, Diagnostics&);
 
 const std::map<std::string, PassFunction>& ownPasses() {
-  static const std::map<std::string, PassFunction> kPasses = {
+  static const std::map<std::string, PassFunction> passes = {
       {"prepare", runPrepare},   {"annotate", runAnnotate},
       {"classify", runClassify}, {"make-capturable", runMakeCapturable},
       {"plan", runPlan},         {"outline", runOutline},
       {"verify", runVerify},     {"lower", runLower},
       {"freeze", runFreeze},
   };
-  return kPasses;
+  return passes;
 }
 
 bool changesGraphs(const std::string& pass) {

@@ -185,8 +185,8 @@ class PipelineParser {
 }  // namespace
 
 const std::vector<PassInfo>& passInfos() {
-  static const std::vector<PassInfo> kInfos = makePassInfos();
-  return kInfos;
+  static const std::vector<PassInfo> infos = makePassInfos();
+  return infos;
 }
 
 const PassInfo* findPass(const std::string& name) {
