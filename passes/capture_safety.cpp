@@ -1,5 +1,7 @@
 #include "passes/capture_safety.h"
 
+#include <utility>
+
 namespace pcg {
 
 const char* toString(Reason reason) {
@@ -130,6 +132,12 @@ const char* describe(Reason reason) {
       return "belongs to a run that is too short to be worth a graph";
   }
   return "";
+}
+
+CaptureSafety unsafeBecause(Reason reason, std::string sentence) {
+  if (sentence.empty())
+    sentence = describe(reason);
+  return {CaptureClass::kUnsafe, reason, std::move(sentence)};
 }
 
 }  // namespace pcg

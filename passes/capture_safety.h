@@ -50,6 +50,10 @@ struct CaptureSafety {
   std::string sentence;
 };
 
+/// The verdict for a node that must stay eager; without a sentence of its own
+/// it gets the reason's.
+CaptureSafety unsafeBecause(Reason reason, std::string sentence = "");
+
 /// `host-read`, `dynamic-shape`, ...
 const char* toString(Reason reason);
 

@@ -48,6 +48,18 @@ struct OperatorRule {
   std::string_view sentence;  ///< Follows the operator's name in a report.
 };
 
+/// Calls `visit` with each name of a row's comma-separated list.
+template <typename Visit>
+void forEachArgumentName(std::string_view names, const Visit& visit) {
+  while (!names.empty()) {
+    const std::size_t comma = names.find(',');
+    visit(names.substr(0, comma));
+    if (comma == std::string_view::npos)
+      return;
+    names.remove_prefix(comma + 1);
+  }
+}
+
 /// The row for an operator, or nullptr: the row of its overload, else that of
 /// all its overloads, else that of its longest prefix.
 /// Thread safe; the table is constant.

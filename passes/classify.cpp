@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "passes/capture_safety_table.h"
+#include "passes/provenance.h"
 
 namespace pcg {
 namespace {
@@ -73,23 +74,11 @@ Decision isPresent(const Value* value) {
   return true;
 }
 
-/// Calls `visit` with each name of a comma-separated list.
-template <typename Visit>
-void forEachName(std::string_view names, const Visit& visit) {
-  while (!names.empty()) {
-    const std::size_t comma = names.find(',');
-    visit(names.substr(0, comma));
-    if (comma == std::string_view::npos)
-      return;
-    names.remove_prefix(comma + 1);
-  }
-}
-
 /// Holds as soon as it holds for one, and fails only where it does for all.
 template <typename Decide>
 Decision anyOf(const Node& node, std::string_view names, const Decide& decide) {
   Decision any = false;
-  forEachName(names, [&](std::string_view name) {
+  forEachArgumentName(names, [&](std::string_view name) {
     if (any && *any)
       return;
     const Decision one = decide(argument(node, name));
@@ -97,14 +86,6 @@ Decision anyOf(const Node& node, std::string_view names, const Decide& decide) {
       any = one;
   });
   return any;
-}
-
-bool containsTensor(const c10::Type& type) {
-  if (type.kind() == TypeKind::TensorType)
-    return true;
-  const auto contained = type.containedTypes();
-  return std::any_of(contained.begin(), contained.end(),
-                     [](const auto& inner) { return containsTensor(*inner); });
 }
 
 bool isGeneratorType(const c10::Type& type) {

@@ -15,6 +15,7 @@
 #include "passes/capture_safety_table.h"
 #include "passes/classify.h"
 #include "passes/operators.h"
+#include "passes/outline.h"
 #include "passes/sequence_state.h"
 
 namespace pcg {
@@ -223,15 +224,6 @@ std::string writeArchive(const std::vector<LoweredSegment>& segments) {
 
 // ---- methods ----------------------------------------------------------------
 
-void collectSegments(Block* block, std::vector<Node*>& segments) {
-  for (Node* node : block->nodes()) {
-    if (node->kind() == segmentKind())
-      segments.push_back(node);
-    for (Block* inner : node->blocks())
-      collectSegments(inner, segments);
-  }
-}
-
 void clearMutableMarks(Block* block) {
   for (Node* node : block->nodes()) {
     if (node->hasAttribute(mutableStateAttribute())) {
@@ -254,7 +246,8 @@ void replaceReads(Graph& graph, Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it;
     ++it;
-    for (Block* inner : node->blocks()) replaceReads(graph, inner);
+    for (Block* inner : node->blocks())
+      replaceReads(graph, inner);
     const auto found = kReplacements.find(node->kind());
     if (found == kReplacements.end() || node->inputs().size() != 1 ||
         node->input()->type()->kind() != TypeKind::TensorType) {
@@ -426,8 +419,7 @@ Module lower(const Module& module, const std::vector<OutlinedMethod>& methods,
   std::unordered_map<std::string, std::shared_ptr<Graph>> graphs;
   for (const OutlinedMethod& method : methods) {
     Graph& graph = *method.graph;
-    std::vector<Node*> segments;
-    collectSegments(graph.block(), segments);
+    const std::vector<Node*> segments = segmentNodes(graph);
     graphs[method.name] = method.graph;
     if (segments.empty()) {
       clearMutableMarks(graph.block());

@@ -174,7 +174,22 @@ void removeUnusedConstants(Block* block) {
   }
 }
 
+void collectSegments(Block* block, std::vector<Node*>& segments) {
+  for (Node* node : block->nodes()) {
+    if (node->kind() == segmentKind())
+      segments.push_back(node);
+    for (Block* inner : node->blocks())
+      collectSegments(inner, segments);
+  }
+}
+
 }  // namespace
+
+std::vector<Node*> segmentNodes(Graph& graph) {
+  std::vector<Node*> segments;
+  collectSegments(graph.block(), segments);
+  return segments;
+}
 
 void outline(Graph& graph, const Plan& plan) {
   MovedValues moved;

@@ -21,4 +21,7 @@ namespace pcg {
 /// plan must have been made for `graph` as it is; it is stale afterwards.
 void outline(torch::jit::Graph& graph, const Plan& plan);
 
+/// The `pcg::segment` nodes of an outlined graph, blocks included, in order.
+std::vector<torch::jit::Node*> segmentNodes(torch::jit::Graph& graph);
+
 }  // namespace pcg

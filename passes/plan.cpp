@@ -30,23 +30,14 @@ namespace attr = torch::jit::attr;
 // trip count is not known.
 constexpr std::int64_t kAssumedTripCount = 4;
 
-CaptureSafety unsafe(Reason reason, std::string sentence = "") {
-  if (sentence.empty())
-    sentence = describe(reason);
-  return {CaptureClass::kUnsafe, reason, std::move(sentence)};
-}
-
 CaptureSafety glue() {
   return {CaptureClass::kGlue, Reason::kNone, ""};
 }
 
 class Planner {
  public:
-  Planner(Graph& graph, const PartitionOptions& options, std::int64_t reserved)
-      : graph_(graph),
-        options_(options),
-        provenance_(graph),
-        next_number_(reserved) {}
+  Planner(Graph& graph, const PartitionOptions& options)
+      : graph_(graph), options_(options), provenance_(graph) {}
 
   Plan run() {
     // A container that turns out to be mutated on both sides of a border is
@@ -54,7 +45,7 @@ class Planner {
     // node, and few graphs need a second.
     do {
       plan_ = Plan{};
-      number_ = next_number_;
+      number_ = 0;
       varying_.clear();
       retry_ = false;
       planBlock(graph_.block());
@@ -100,10 +91,10 @@ class Planner {
       std::string tag = node->hasAttribute(noGraphTagAttribute())
                             ? node->s(noGraphTagAttribute())
                             : "attribute";
-      return unsafe(Reason::kTagged, "is tagged no_graph (" + tag + ")");
+      return unsafeBecause(Reason::kTagged, "is tagged no_graph (" + tag + ")");
     }
     if (node->kind() == forceNoGraphKind()) {
-      return unsafe(Reason::kTagged, "splits the graph on request");
+      return unsafeBecause(Reason::kTagged, "splits the graph on request");
     }
     if (node->kind() == prim::If || node->kind() == prim::Loop) {
       return judgeControlFlow(node);
@@ -111,10 +102,10 @@ class Planner {
     if (node->kind() == prim::GetAttr) {
       return provenance_.isModuleChain(node->input())
                  ? glue()
-                 : unsafe(Reason::kBoundaryType);
+                 : unsafeBecause(Reason::kBoundaryType);
     }
     if (eager_containers_.count(node) != 0) {
-      return unsafe(Reason::kSharedContainer);
+      return unsafeBecause(Reason::kSharedContainer);
     }
     CaptureSafety safety = classifyOperator(*node, options_);
     if (readsHostTensorsOnly(node))
@@ -122,14 +113,14 @@ class Planner {
     if (safety.kind == CaptureClass::kUnsafe)
       return safety;
     if (const Value* value = unfitBoundaryInput(node)) {
-      return unsafe(Reason::kBoundaryType,
-                    "uses %" + value->debugName() + " of type " +
-                        value->type()->repr_str() +
-                        ", which cannot enter a segment");
+      return unsafeBecause(Reason::kBoundaryType,
+                           "uses %" + value->debugName() + " of type " +
+                               value->type()->repr_str() +
+                               ", which cannot enter a segment");
     }
     for (const Value* input : node->inputs()) {
       if (provenance_.isLive(input))
-        return unsafe(Reason::kLiveScalar);
+        return unsafeBecause(Reason::kLiveScalar);
     }
     return safety;
   }
@@ -152,7 +143,7 @@ class Planner {
         return false;
     }
     return writtenInputs(*node).empty() && !drawsRandomNumbers(*node) &&
-           node->kind().is_aten() | (node->kind() == prim::NumToTensor);
+           (node->kind().is_aten() || node->kind() == prim::NumToTensor);
   }
 
   const Value* unfitBoundaryInput(const Node* node) const {
@@ -250,14 +241,14 @@ class Planner {
               : provenance_.isLive(node->input(0)) ||
                     provenance_.isLive(node->input(1)) ||
                     provenance_.isLive(blocks[0]->outputs()[0])) {
-      return unsafe(Reason::kTensorControlFlow);
+      return unsafeBecause(Reason::kTensorControlFlow);
     }
     for (const Value* output : node->outputs()) {
       if (provenance_.isLive(output))
-        return unsafe(Reason::kLiveScalar);
+        return unsafeBecause(Reason::kLiveScalar);
       if (!isBoundaryType(*output->type()) &&
           output->type()->kind() != c10::TypeKind::TupleType) {
-        return unsafe(Reason::kBoundaryType);
+        return unsafeBecause(Reason::kBoundaryType);
       }
     }
     bool launches = false;
@@ -278,10 +269,10 @@ class Planner {
         return {CaptureClass::kConditional, Reason::kContainsBreak,
                 "holds a break on one of its sides"};
       }
-      return unsafe(Reason::kContainsBreak,
-                    std::string("holds ") +
-                        worst.first_break->kind().toQualString() + ", which " +
-                        worst.sentence);
+      return unsafeBecause(Reason::kContainsBreak,
+                           std::string("holds ") +
+                               worst.first_break->kind().toQualString() +
+                               ", which " + worst.sentence);
     }
     return launches ? CaptureSafety{CaptureClass::kSafe, Reason::kNone, ""}
                     : glue();
@@ -311,21 +302,11 @@ class Planner {
     return count;
   }
 
-  static std::int64_t nodeCount(const Node* node) {
-    std::int64_t count = 1;
-    for (const Block* block : node->blocks()) {
-      for (const Node* inner : block->nodes())
-        count += nodeCount(inner);
-    }
-    return count;
-  }
-
   // ---- runs -----------------------------------------------------------------
 
   struct Run {
     std::vector<Node*> members;
     std::unordered_set<const Node*> member_set;
-    std::vector<Node*> hoisted;
     bool writes_outside = false;
     bool draws = false;
 
@@ -447,7 +428,7 @@ class Planner {
         continue;
       CaptureSafety safety = verdict(node);
       if (safety.kind != CaptureClass::kUnsafe && usesVarying(node)) {
-        safety = unsafe(Reason::kVaryingScalar);
+        safety = unsafeBecause(Reason::kVaryingScalar);
         if (node->kind() != prim::If && node->kind() != prim::Loop) {
           markVaryingOutputs(node);
         }
@@ -456,15 +437,12 @@ class Planner {
       if (safety.kind != CaptureClass::kUnsafe) {
         checkWrites(run, block, node, node, writes);
         if (!writes.allowed)
-          safety = unsafe(Reason::kOuterWrite);
+          safety = unsafeBecause(Reason::kOuterWrite);
       }
       if (safety.kind != CaptureClass::kUnsafe) {
         // Reading an attribute that may be reassigned happens outside.
-        if (node->kind() == prim::GetAttr) {
-          if (!run.empty())
-            run.hoisted.push_back(node);
+        if (node->kind() == prim::GetAttr)
           continue;
-        }
         for (Block* inner : node->blocks())
           collectLatent(inner);
         run.members.push_back(node);
@@ -475,12 +453,10 @@ class Planner {
       }
       const bool tagged = safety.reason == Reason::kTagged;
       if (!tagged && isGlueByItself(node)) {
-        if (run.empty())
-          continue;  // Eager glue between runs costs nothing.
-        if (canHoist(run, node)) {
-          run.hoisted.push_back(node);
+        // Eager glue between runs costs nothing, and within one it stands in
+        // front of the segment, which takes the place of the last member.
+        if (run.empty() || canHoist(run, node))
           continue;
-        }
       }
       closeRun(block, run);
       recordBreak(node, std::move(safety));
@@ -514,11 +490,9 @@ class Planner {
     }
     if (why.reason == Reason::kContainsBreak)
       return;
-    if (classifyOperator(*node, options_).kind != CaptureClass::kGlue) {
-      const CaptureClass own = classifyOperator(*node, options_).kind;
-      if (own == CaptureClass::kSafe || own == CaptureClass::kConditional) {
-        ++plan_.eager_kernels;
-      }
+    const CaptureClass own = classifyOperator(*node, options_).kind;
+    if (own == CaptureClass::kSafe || own == CaptureClass::kConditional) {
+      ++plan_.eager_kernels;
     }
     plan_.breaks.push_back({node, std::move(why)});
   }
@@ -590,10 +564,7 @@ class Planner {
     PlannedSegment segment;
     segment.kernel_count = kernels;
     for (const Node* node : members)
-      segment.node_count += nodeCount(node);
-    // Hoisted glue may depend on glue that has just left the run; that stands
-    // in front of it, so the order is right.
-    segment.hoisted = finished.hoisted;
+      segment.node_count += countNodes(*node);
     segment.nodes = members;
     if (!findBoundary(block, inside, segment))
       return;
@@ -840,7 +811,7 @@ class Planner {
   // A member whose value cannot cross the border stays outside.
   bool keepEager(Node* node) {
     forget(node);
-    verdicts_[node] = unsafe(Reason::kBoundaryType);
+    verdicts_[node] = unsafeBecause(Reason::kBoundaryType);
     retry_ = true;
     return false;
   }
@@ -855,7 +826,6 @@ class Planner {
   Graph& graph_;
   const PartitionOptions& options_;
   Provenance provenance_;
-  std::int64_t next_number_;
   std::int64_t number_ = 0;
   Plan plan_;
   bool retry_ = false;
@@ -870,14 +840,13 @@ class Planner {
 
 }  // namespace
 
-Plan plan(Graph& graph, const PartitionOptions& options,
-          std::int64_t reserved) {
-  return Planner(graph, options, reserved).run();
+Plan plan(Graph& graph, const PartitionOptions& options) {
+  return Planner(graph, options).run();
 }
 
 std::vector<PlannedBreak> latentBreaks(Graph& graph,
                                        const PartitionOptions& options) {
-  return Planner(graph, options, 0).latentBreaks();
+  return Planner(graph, options).latentBreaks();
 }
 
 void addToReport(const Plan& plan, const std::string& method,

@@ -23,12 +23,9 @@ struct PlannedSegment {
   std::string name;
 
   /// The run, in program order. Nodes inside the blocks of a member belong to
-  /// it and are not listed.
+  /// it and are not listed. Eager glue may stand between members; it depends on
+  /// none of them.
   std::vector<torch::jit::Node*> nodes;
-
-  /// Eager glue that stands within the run and depends on nothing in it; it
-  /// moves in front of the segment.
-  std::vector<torch::jit::Node*> hoisted;
 
   /// Members whose results are used outside but would alias another boundary
   /// value: they are computed a second time behind the segment.
@@ -65,9 +62,7 @@ struct Plan {
 /// Each block is cut by itself: `prim::If` and `prim::Loop` whose path depends
 /// only on host values and whose blocks hold no break are members of a run;
 /// the blocks of all others are planned recursively. Program order is kept.
-/// `reserved` segments have been named already (numbering starts there).
-Plan plan(torch::jit::Graph& graph, const PartitionOptions& options,
-          std::int64_t reserved = 0);
+Plan plan(torch::jit::Graph& graph, const PartitionOptions& options);
 
 /// The nodes that a segment may hold only while no call reaches them, with what
 /// makes each of them a break: nodes in a branch that is chosen on the host and

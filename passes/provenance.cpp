@@ -135,6 +135,20 @@ bool drawsRandomNumbers(const Node& node) {
       [](const Block* block) { return drawsRandomNumbers(*block); });
 }
 
+std::int64_t countNodes(const Node& node) {
+  std::int64_t count = 1;
+  for (const Block* block : node.blocks())
+    count += countNodes(*block);
+  return count;
+}
+
+std::int64_t countNodes(const Block& block) {
+  std::int64_t count = 0;
+  for (const Node* node : block.nodes())
+    count += countNodes(*node);
+  return count;
+}
+
 std::vector<std::size_t> writtenInputs(const Node& node) {
   std::vector<std::size_t> written;
   const auto* schema = node.maybeSchema();

@@ -95,6 +95,12 @@ bool hasSideEffectsDeep(const torch::jit::Node& node);
 bool drawsRandomNumbers(const torch::jit::Node& node);
 bool drawsRandomNumbers(const torch::jit::Block& block);
 
+/// The node itself and all nodes in its blocks.
+std::int64_t countNodes(const torch::jit::Node& node);
+
+/// All nodes of a block, those of nested blocks included.
+std::int64_t countNodes(const torch::jit::Block& block);
+
 /// Input positions that the node's schema declares as written.
 std::vector<std::size_t> writtenInputs(const torch::jit::Node& node);
 

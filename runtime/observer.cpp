@@ -17,16 +17,9 @@ namespace {
 using c10::IValue;
 using torch::jit::Node;
 
-CaptureSafety unsafe(Reason reason) {
-  return {CaptureClass::kUnsafe, reason, describe(reason)};
-}
-
-// An operator that torch makes of others, whoever asks, and of which the table
-// says nothing: its parts tell what it does.
+// A composite of which the table says nothing: its parts tell what it does.
 bool isTransparent(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(
-             c10::DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+  return isComposite(op) &&
          findOperatorRule(c10::toString(op.operator_name())) == nullptr;
 }
 
@@ -127,7 +120,7 @@ struct WarmUpObserver::State {
       return;  // The results tell.
     const std::string& base = op.operator_name().name;
     if (on_cpu && (base == "aten::copy_" || base == "aten::_to_copy")) {
-      blame(unsafe(Reason::kDeviceTransfer));
+      blame(unsafeBecause(Reason::kDeviceTransfer));
       return;
     }
     auto why = refusalOf(op, arguments);
@@ -154,10 +147,10 @@ struct WarmUpObserver::State {
     });
     if (on_gpu) {
       if (on_host)
-        blame(unsafe(Reason::kDeviceTransfer));
+        blame(unsafeBecause(Reason::kDeviceTransfer));
     } else if (on_host ||
                (in_flight.own && on_cpu && drawsRandomNumbers(function))) {
-      blame(unsafe(Reason::kHostComputation));
+      blame(unsafeBecause(Reason::kHostComputation));
     }
   }
 

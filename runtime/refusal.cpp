@@ -15,9 +15,7 @@ using c10::IValue;
 using Arguments = c10::ArrayRef<IValue>;
 
 CaptureSafety refusal(const OperatorRule& rule) {
-  return {CaptureClass::kUnsafe, rule.reason,
-          rule.sentence.empty() ? std::string(describe(rule.reason))
-                                : std::string(rule.sentence)};
+  return unsafeBecause(rule.reason, std::string(rule.sentence));
 }
 
 const IValue* argument(const c10::FunctionSchema& schema, Arguments arguments,
@@ -27,17 +25,6 @@ const IValue* argument(const c10::FunctionSchema& schema, Arguments arguments,
     return nullptr;
   }
   return &arguments[static_cast<std::size_t>(*index)];
-}
-
-template <typename Visit>
-void forEachName(std::string_view names, const Visit& visit) {
-  while (!names.empty()) {
-    const std::size_t comma = names.find(',');
-    visit(names.substr(0, comma));
-    if (comma == std::string_view::npos)
-      return;
-    names.remove_prefix(comma + 1);
-  }
 }
 
 // ATen runs a store of one CPU scalar through one mask as masked_fill.
@@ -78,7 +65,7 @@ bool holds(const OperatorRule& rule, const c10::FunctionSchema& schema,
       return named != nullptr && named->isNone();
     case Condition::kPresentArgument: {
       bool present = false;
-      forEachName(rule.argument, [&](std::string_view name) {
+      forEachArgumentName(rule.argument, [&](std::string_view name) {
         const IValue* value = argument(schema, arguments, name);
         present |= value != nullptr && !value->isNone();
       });
@@ -110,31 +97,29 @@ bool holds(const OperatorRule& rule, const c10::FunctionSchema& schema,
   }
 }
 
-std::string qualified(const c10::OperatorHandle& op) {
-  const auto& name = op.operator_name();
-  return name.overload_name.empty() ? name.name
-                                    : name.name + "." + name.overload_name;
-}
-
 }  // namespace
 
+bool isComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
 std::optional<CaptureSafety> refusalByTags(const c10::OperatorHandle& op) {
-  const auto refuse = [](Reason reason) {
-    return CaptureSafety{CaptureClass::kUnsafe, reason, describe(reason)};
-  };
   if (op.hasTag(at::Tag::data_dependent_output)) {
-    return refuse(Reason::kHostRead);
+    return unsafeBecause(Reason::kHostRead);
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) &&
-      findOperatorRule(qualified(op)) == nullptr) {
-    return refuse(Reason::kDynamicShape);
+      findOperatorRule(c10::toString(op.operator_name())) == nullptr) {
+    return unsafeBecause(Reason::kDynamicShape);
   }
   return std::nullopt;
 }
 
 std::optional<CaptureSafety> refusalOf(const c10::OperatorHandle& op,
                                        Arguments arguments) {
-  const OperatorRule* rule = findOperatorRule(qualified(op));
+  const OperatorRule* rule =
+      findOperatorRule(c10::toString(op.operator_name()));
   if (rule == nullptr)
     return refusalByTags(op);
   if (rule->kind == CaptureClass::kUnsafe)

@@ -25,4 +25,8 @@ std::optional<CaptureSafety> refusalOf(const c10::OperatorHandle& op,
 /// it was reached, reads a scalar or makes a size from data.
 std::optional<CaptureSafety> refusalByTags(const c10::OperatorHandle& op);
 
+/// True for an operator that torch makes of others, whoever asks: it has no
+/// work of its own.
+bool isComposite(const c10::OperatorHandle& op);
+
 }  // namespace pcg

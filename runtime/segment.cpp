@@ -35,16 +35,6 @@ constexpr std::size_t kMostVariants = 4;
 // twice is not worth capturing.
 constexpr std::int64_t kChurnLimit = 32;
 
-std::int64_t countNodes(const Block* block) {
-  std::int64_t count = 0;
-  for (const Node* node : block->nodes()) {
-    ++count;
-    for (const Block* inner : node->blocks())
-      count += countNodes(inner);
-  }
-  return count;
-}
-
 std::string firstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -90,7 +80,7 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
   definition->borrowed.resize(graph->outputs().size(), false);
   definition->weights = std::move(weights);
   definition->weights.resize(graph->inputs().size(), false);
-  definition->nodes = countNodes(graph->block());
+  definition->nodes = countNodes(*graph->block());
   {
     torch::jit::AliasDb aliases(graph);
     for (const Value* input : graph->inputs()) {
@@ -222,7 +212,6 @@ struct SegmentRunner::Key {
 // A segment that was cut again because nodes in it could not be captured.
 struct SegmentRunner::Composite {
   std::unique_ptr<Program> program;
-  std::vector<std::string> names;
   std::vector<std::unique_ptr<SegmentRunner>> parts;
 };
 
@@ -244,11 +233,9 @@ std::vector<IValue> SegmentRunner::withBound(std::vector<IValue> inputs) const {
 CaptureHints SegmentRunner::hintsFor(const std::vector<IValue>& values) const {
   CaptureHints hints;
   hints.draws_random = definition_->draws_random;
-  for (const IValue& value : values) {
-    forEachTensor(value, [&](const at::Tensor& tensor) {
-      hints.inputs.push_back(tensor);
-    });
-  }
+  forEachTensor(c10::ArrayRef<IValue>(values), [&](const at::Tensor& tensor) {
+    hints.inputs.push_back(tensor);
+  });
   return hints;
 }
 
@@ -259,8 +246,7 @@ void SegmentRunner::addReason(const std::string& reason) {
   }
 }
 
-std::vector<IValue> SegmentRunner::runEagerly(const IValue&,
-                                              std::vector<IValue> inputs,
+std::vector<IValue> SegmentRunner::runEagerly(std::vector<IValue> inputs,
                                               const std::string& reason) {
   if (!reason.empty())
     addReason(reason);
@@ -288,9 +274,9 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   for (const IValue& input : inputs)
     flatten(input, flat_);
   if (flat_.refusal != nullptr || bound_.refusal() != nullptr) {
-    return runEagerly(
-        module, std::move(inputs),
-        flat_.refusal != nullptr ? flat_.refusal : bound_.refusal());
+    return runEagerly(std::move(inputs), flat_.refusal != nullptr
+                                             ? flat_.refusal
+                                             : bound_.refusal());
   }
   if (flat_.device) {
     addHostTensorValues(flat_);
@@ -300,15 +286,15 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   std::string why;
   CaptureBackend* backend = context_.backendFor(*flat_.device, why);
   if (backend == nullptr)
-    return runEagerly(module, std::move(inputs), why);
+    return runEagerly(std::move(inputs), why);
   if (isCapturing(*flat_.device)) {
-    return runEagerly(module, std::move(inputs),
+    return runEagerly(std::move(inputs),
                       "the caller's stream is being captured");
   }
   if (at::GradMode::is_enabled()) {
     for (const at::Tensor& tensor : flat_.tensors) {
       if (tensor.requires_grad()) {
-        return runEagerly(module, std::move(inputs),
+        return runEagerly(std::move(inputs),
                           "autograd: an input requires a gradient");
       }
     }
@@ -317,7 +303,7 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   Key& key = findKey();
   switch (key.state) {
     case Key::State::kEager:
-      return runEagerly(module, std::move(inputs), key.eager_reason);
+      return runEagerly(std::move(inputs), key.eager_reason);
     case Key::State::kNew:
       return warmUp(key, *backend, std::move(inputs));
     case Key::State::kSeen:
@@ -329,7 +315,7 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
     if (found == nullptr) {
       if (composite_)
         return run(module, std::move(inputs));
-      return runEagerly(module, std::move(inputs), key.eager_reason);
+      return runEagerly(std::move(inputs), key.eager_reason);
     }
   }
   return replay(key, *found, *backend, std::move(inputs));
@@ -408,24 +394,22 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
                                                  : maybe_written[i]);
   }
   key.state = Key::State::kSeen;
-  std::vector<at::Tensor> results;
-  for (const IValue& output : outputs) {
-    forEachTensor(output,
-                  [&](const at::Tensor& tensor) { results.push_back(tensor); });
-  }
-  for (const at::Tensor& tensor : results) {
+  const auto stayEager = [&](const char* reason) {
+    key.state = Key::State::kEager;
+    key.eager_reason = reason;
+  };
+  forEachTensor(c10::ArrayRef<IValue>(outputs), [&](const at::Tensor& tensor) {
+    if (key.state == Key::State::kEager)
+      return;
     if (tensor.requires_grad()) {
-      key.state = Key::State::kEager;
-      key.eager_reason = "autograd: a result requires a gradient";
-      return outputs;
+      stayEager("autograd: a result requires a gradient");
+    } else if (tensor.layout() != c10::kStrided || tensor.is_quantized() ||
+               tensor.is_nested()) {
+      stayEager("a result is sparse, quantized or nested");
     }
-    if (tensor.layout() != c10::kStrided || tensor.is_quantized() ||
-        tensor.is_nested()) {
-      key.state = Key::State::kEager;
-      key.eager_reason = "a result is sparse, quantized or nested";
-      return outputs;
-    }
-  }
+  });
+  if (key.state == Key::State::kEager)
+    return outputs;
   if (!culprits.empty())
     replan(culprits);
   return outputs;
@@ -851,15 +835,6 @@ void markCulprits(const Block* original, Block* copy,
   }
 }
 
-void collectSegmentNodes(Block* block, std::vector<Node*>& nodes) {
-  for (Node* node : block->nodes()) {
-    if (node->kind() == segmentKind())
-      nodes.push_back(node);
-    for (Block* inner : node->blocks())
-      collectSegmentNodes(inner, nodes);
-  }
-}
-
 }  // namespace
 
 void SegmentRunner::replan(const std::vector<Culprit>& culprits) {
@@ -873,8 +848,7 @@ void SegmentRunner::replan(const std::vector<Culprit>& culprits) {
   outline(*graph, plan(*graph, options));
 
   auto composite = std::make_unique<Composite>();
-  std::vector<Node*> nodes;
-  collectSegmentNodes(graph->block(), nodes);
+  const std::vector<Node*> nodes = segmentNodes(*graph);
   const auto inputs = graph->inputs();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Node* node = nodes[i];

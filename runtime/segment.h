@@ -103,8 +103,7 @@ class SegmentRunner {
   struct Key;
   struct Composite;
 
-  std::vector<c10::IValue> runEagerly(const c10::IValue& module,
-                                      std::vector<c10::IValue> inputs,
+  std::vector<c10::IValue> runEagerly(std::vector<c10::IValue> inputs,
                                       const std::string& reason);
   std::vector<c10::IValue> warmUp(Key& key, CaptureBackend& backend,
                                   std::vector<c10::IValue> inputs);

@@ -171,13 +171,6 @@ bool overwrites(const c10::OperatorHandle& op, const c10::Argument& argument,
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-// An operator that torch makes of others, whoever asks: it has no work of its
-// own to record.
-bool isComposite(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(DispatchKey::CPU);
-}
-
 bool isForeign(const c10::OperatorHandle& op) {
   return op.operator_name().name.rfind("aten::", 0) != 0;
 }

@@ -20,7 +20,9 @@ using Inputs = std::function<std::vector<IValue>(int call)>;
 
 const c10::Device kGpu(c10::kCUDA, 0);
 
-at::Tensor gpu(const at::Tensor& tensor) { return tensor.to(kGpu); }
+at::Tensor gpu(const at::Tensor& tensor) {
+  return tensor.to(kGpu);
+}
 
 /// A program that is called six times; `least_replays` of its segments' runs
 /// must be replays.
@@ -63,7 +65,9 @@ def forward(self, x):
     r = torch.rand_like(h) * s
     return h + r, torch.multinomial(torch.softmax(h, -1), 2)
 )",
-     [](int) { return std::vector<IValue>{gpu(at::ones({8, 8}))}; },
+     [](int) {
+       return std::vector<IValue>{gpu(at::ones({8, 8}))};
+     },
      8},
     {"MaskedSelectionSplitsItsSegment", R"(
 def forward(self, x, valid):
@@ -101,7 +105,9 @@ def forward(self, x):
     n = torch.scalar_tensor(x.shape[0])
     return torch.relu(x) + 1.0, n
 )",
-     [](int) { return std::vector<IValue>{gpu(at::randn({3, 4}))}; },
+     [](int) {
+       return std::vector<IValue>{gpu(at::randn({3, 4}))};
+     },
      0},
     {"LoopResultsAreFreshInEveryTrip", R"(
 def forward(self, x, n: int):
@@ -133,7 +139,9 @@ def forward(self, x):
     y[y < 0] = 0
     return y.sum(-1)
 )",
-     [](int) { return std::vector<IValue>{gpu(at::randn({6, 5}))}; },
+     [](int) {
+       return std::vector<IValue>{gpu(at::randn({6, 5}))};
+     },
      4},
 };
 
@@ -153,7 +161,8 @@ class WithoutFuser {
 class OnGpu : public testing::TestWithParam<Program> {
  protected:
   void SetUp() override {
-    if (at::cuda::getNumGPUs() == 0) GTEST_SKIP() << "no GPU is visible";
+    if (at::cuda::getNumGPUs() == 0)
+      GTEST_SKIP() << "no GPU is visible";
   }
 
  private:
@@ -168,7 +177,8 @@ TEST_P(OnGpu, BehavesAsTheOriginal) {
     const IValue result = pair.call(program.inputs(i));
     held.emplace_back(copyOf(result), result);
   }
-  for (const auto& [then, now] : held) EXPECT_EQ("", difference(then, now));
+  for (const auto& [then, now] : held)
+    EXPECT_EQ("", difference(then, now));
   EXPECT_GE(totalsOf(pair.partitioned).replays, program.least_replays)
       << reportOf(pair.partitioned);
 }
@@ -181,19 +191,14 @@ INSTANTIATE_TEST_SUITE_P(Programs, OnGpu, testing::ValuesIn(kPrograms),
 class GpuModule : public testing::Test {
  protected:
   void SetUp() override {
-    if (at::cuda::getNumGPUs() == 0) GTEST_SKIP() << "no GPU is visible";
+    if (at::cuda::getNumGPUs() == 0)
+      GTEST_SKIP() << "no GPU is visible";
   }
 
-  static constexpr const char* kNetwork = R"(
-def forward(self, x):
-    h = torch.relu(x @ self.w)
-    s = float(h.max().item())
-    return torch.tanh(h @ self.v) * s
-)";
-
   static torch::jit::Module network() {
-    torch::jit::Module module = makeModule(
-        kNetwork, {{"w", at::randn({64, 64})}, {"v", at::randn({64, 64})}});
+    torch::jit::Module module =
+        makeModule(kGatedNetwork,
+                   {{"w", at::randn({64, 64})}, {"v", at::randn({64, 64})}});
     module.to(kGpu);
     module.eval();
     return module;
@@ -248,7 +253,8 @@ TEST_F(GpuModule, EachThreadGetsItsOwnResults) {
       }
     });
   }
-  for (auto& thread : threads) thread.join();
+  for (auto& thread : threads)
+    thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(totalsOf(partitioned).replays, 0);
 }
@@ -256,14 +262,18 @@ TEST_F(GpuModule, EachThreadGetsItsOwnResults) {
 TEST_F(GpuModule, WeightsMovedOrReassignedAreSeen) {
   torch::jit::Module module = network();
   ModulePair pair(module, smallSegments(kGpu));
-  for (int i = 0; i < 3; ++i) pair.call({gpu(at::randn({8, 64}))});
+  for (int i = 0; i < 3; ++i)
+    pair.call({gpu(at::randn({8, 64}))});
   const at::Tensor other = gpu(at::randn({64, 64}));
   for (auto* each : {&pair.original, &pair.partitioned}) {
     each->attr("v").toTensor().set_data(other.clone());
   }
-  for (int i = 0; i < 3; ++i) pair.call({gpu(at::randn({8, 64}))});
-  for (auto* each : {&pair.original, &pair.partitioned}) each->to(at::kHalf);
-  for (int i = 0; i < 3; ++i) pair.call({gpu(at::randn({8, 64})).to(at::kHalf)});
+  for (int i = 0; i < 3; ++i)
+    pair.call({gpu(at::randn({8, 64}))});
+  for (auto* each : {&pair.original, &pair.partitioned})
+    each->to(at::kHalf);
+  for (int i = 0; i < 3; ++i)
+    pair.call({gpu(at::randn({8, 64})).to(at::kHalf)});
 }
 
 TEST_F(GpuModule, InferenceModeForOneCallOnly) {
@@ -279,14 +289,7 @@ TEST_F(GpuModule, InferenceModeForOneCallOnly) {
 }
 
 TEST_F(GpuModule, GradientIslandGivesTheSameForces) {
-  torch::jit::Module module = makeModule(R"(
-def forward(self, pos):
-    p = pos.detach().requires_grad_(True)
-    e = torch.exp(-(p * p).sum(-1)).sum()
-    g = torch.autograd.grad([e], [p])[0]
-    assert g is not None
-    return e.detach(), -g
-)");
+  torch::jit::Module module = makeModule(kGradientIsland);
   torch::jit::Module partitioned =
       partition(module, smallSegments(kGpu)).module;
   for (int i = 0; i < 6; ++i) {
@@ -304,7 +307,8 @@ TEST_F(GpuModule, LoadingAndDestroyingLeavesNoMemoryBehind) {
     for (int i = 0; i < rounds; ++i) {
       torch::jit::Module partitioned =
           partition(module, smallSegments(kGpu)).module;
-      for (int call = 0; call < 3; ++call) partitioned.forward({x});
+      for (int call = 0; call < 3; ++call)
+        partitioned.forward({x});
     }
     c10::cuda::CUDACachingAllocator::emptyCache();
     std::size_t free = 0, total = 0;

@@ -384,16 +384,9 @@ torch::jit::Module saveAndLoad(const torch::jit::Module& module) {
   return torch::jit::load(file);
 }
 
-constexpr const char* kNetwork = R"(
-def forward(self, x):
-    h = torch.relu(x @ self.w)
-    s = float(h.max().item())
-    return torch.tanh(h @ self.v) * s
-)";
-
 torch::jit::Module network() {
   torch::jit::Module module = makeModule(
-      kNetwork, {{"w", at::randn({4, 4})}, {"v", at::randn({4, 4})}});
+      kGatedNetwork, {{"w", at::randn({4, 4})}, {"v", at::randn({4, 4})}});
   module.eval();
   return module;
 }
@@ -567,14 +560,7 @@ TEST(Modes, InferenceModeForOneCallOnly) {
 }
 
 TEST(Modes, GradientIslandGivesTheSameForces) {
-  torch::jit::Module module = makeModule(R"(
-def forward(self, pos):
-    p = pos.detach().requires_grad_(True)
-    e = torch.exp(-(p * p).sum(-1)).sum()
-    g = torch.autograd.grad([e], [p])[0]
-    assert g is not None
-    return e.detach(), -g
-)");
+  torch::jit::Module module = makeModule(kGradientIsland);
   torch::jit::Module partitioned = partition(module, smallSegments()).module;
   for (int i = 0; i < 5; ++i) {
     const at::Tensor x = at::randn({6, 3});

@@ -77,6 +77,22 @@ bool sameBits(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+const char* const kGradientIsland = R"(
+def forward(self, pos):
+    p = pos.detach().requires_grad_(True)
+    e = torch.exp(-(p * p).sum(-1)).sum()
+    g = torch.autograd.grad([e], [p])[0]
+    assert g is not None
+    return e.detach(), -g
+)";
+
+const char* const kGatedNetwork = R"(
+def forward(self, x):
+    h = torch.relu(x @ self.w)
+    s = float(h.max().item())
+    return torch.tanh(h @ self.v) * s
+)";
+
 std::string reportOf(const torch::jit::Module& module) {
   return torch::jit::Module(module)
       .attr("pcg_sequence")

@@ -23,6 +23,12 @@ Totals totalsOf(const torch::jit::Module& module);
 /// The text of a module's report().
 std::string reportOf(const torch::jit::Module& module);
 
+/// A potential that takes the gradient of its energy in `forward`.
+extern const char* const kGradientIsland;
+
+/// Two matrix products, `w` and `v`, with a host read between them.
+extern const char* const kGatedNetwork;
+
 /// Options that partition even the smallest run, on the host back end for CPU
 /// tensors and on CUDA for others.
 PartitionOptions smallSegments(c10::Device device = c10::kCPU);
