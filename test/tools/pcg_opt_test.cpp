@@ -332,7 +332,16 @@ TEST(PcgOpt, SurvivesDamagedArchives) {
 }
 
 // So must command lines.
-TEST(PcgOpt, SurvivesRandomCommandLines) {
+TEST_F(PcgOptFiles, SurvivesRandomCommandLines) {
+  // Some of them name output files; those belong into the test's own folder.
+  struct WorkingFolder {
+    explicit WorkingFolder(const std::string& folder)
+        : before(std::filesystem::current_path()) {
+      std::filesystem::current_path(folder);
+    }
+    ~WorkingFolder() { std::filesystem::current_path(before); }
+    const std::filesystem::path before;
+  } working_folder(folder_);
   const std::vector<std::string> words = {"--partition",
                                           "--plan",
                                           "--outline",
