@@ -224,13 +224,14 @@ std::string writeArchive(const std::vector<LoweredSegment>& segments) {
 
 // ---- methods ----------------------------------------------------------------
 
-void clearMutableMarks(Block* block) {
+void clearMarks(Block* block) {
   for (Node* node : block->nodes()) {
-    if (node->hasAttribute(mutableStateAttribute())) {
-      node->removeAttribute(mutableStateAttribute());
+    for (const auto mark : {mutableStateAttribute(), deferredAttribute()}) {
+      if (node->hasAttribute(mark))
+        node->removeAttribute(mark);
     }
     for (Block* inner : node->blocks())
-      clearMutableMarks(inner);
+      clearMarks(inner);
   }
 }
 
@@ -422,7 +423,7 @@ Module lower(const Module& module, const std::vector<OutlinedMethod>& methods,
     const std::vector<Node*> segments = segmentNodes(graph);
     graphs[method.name] = method.graph;
     if (segments.empty()) {
-      clearMutableMarks(graph.block());
+      clearMarks(graph.block());
       continue;
     }
     Value* self = graph.inputs()[0];
@@ -436,7 +437,7 @@ Module lower(const Module& module, const std::vector<OutlinedMethod>& methods,
       lowered.push_back(lowerSegment(*segment, self, module, method.name));
       callSequence(graph, segment, get->output(), self, lowered.back());
     }
-    clearMutableMarks(graph.block());
+    clearMarks(graph.block());
     torch::jit::EliminateDeadCode(graph.block());
   }
 

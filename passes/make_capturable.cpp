@@ -164,12 +164,31 @@ class Rewriter {
     Node* shape = graph_.insertNode(graph_.createList(c10::IntType::get(), {}));
     shape->copyMetadata(like);
     Value* none = graph_.insertConstant(IValue());
+    Value* dtype = like->input(1);
+    if (scalar->type()->kind() == c10::TypeKind::BoolType) {
+      // In a graph a bool is no Scalar.
+      if (isNone(dtype)) {
+        dtype = graph_.insertConstant(
+            IValue(static_cast<std::int64_t>(at::ScalarType::Bool)));
+      }
+      scalar = toInt(like, scalar);
+    }
     Node* full = graph_.insertNode(graph_.create(
-        aten::full,
-        {shape->output(), scalar, like->input(1), none, device, none}));
+        aten::full, {shape->output(), scalar, dtype, none, device, none}));
     full->copyMetadata(like);
     full->output()->setType(c10::TensorType::get());
     return full->output();
+  }
+
+  Value* toInt(Node* like, Value* boolean) {
+    if (const auto constant = torch::jit::toIValue(boolean)) {
+      return graph_.insertConstant(
+          IValue(static_cast<std::int64_t>(constant->toBool())));
+    }
+    Node* convert = graph_.insertNode(graph_.create(aten::Int, {boolean}));
+    convert->copyMetadata(like);
+    convert->output()->setType(c10::IntType::get());
+    return convert->output();
   }
 
   void replace(Node* node, Value* by, const std::string& sentence) {

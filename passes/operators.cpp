@@ -1,10 +1,12 @@
 #include "passes/operators.h"
 
 #include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/library.h>
 
 #include <stdexcept>
+#include <utility>
 
 namespace pcg {
 
@@ -16,6 +18,10 @@ Symbol segmentKind() {
 }
 Symbol runSegmentKind() {
   static const Symbol kind = Symbol::fromQualString("pcg::run_segment");
+  return kind;
+}
+Symbol noteAttributeKind() {
+  static const Symbol kind = Symbol::fromQualString("pcg::note_attribute");
   return kind;
 }
 Symbol noGraphBeginKind() {
@@ -42,8 +48,58 @@ Symbol mutableStateAttribute() {
   static const Symbol name = Symbol::attr("mutable_state");
   return name;
 }
+Symbol deferredAttribute() {
+  static const Symbol name = Symbol::attr("deferred");
+  return name;
+}
+
+std::optional<std::string> attributePath(const torch::jit::Value* object) {
+  std::string path;
+  const torch::jit::Node* node = object->node();
+  for (; node->kind() == torch::jit::prim::GetAttr; node = object->node()) {
+    const std::string& name = node->s(torch::jit::attr::name);
+    path = path.empty() ? name : name + "." + path;
+    object = node->input();
+  }
+  const auto inputs = object->owningGraph()->inputs();
+  if (inputs.empty() || object != inputs[0] ||
+      object->type()->kind() != c10::TypeKind::ClassType) {
+    return std::nullopt;
+  }
+  return path;
+}
 
 namespace {
+
+thread_local AttributeNotes* collector = nullptr;
+
+}  // namespace
+
+AttributeNotes::AttributeNotes() {
+  if (collector == nullptr)
+    collector = this;
+}
+
+AttributeNotes::~AttributeNotes() {
+  if (collector == this)
+    collector = nullptr;
+}
+
+void noteAttribute(std::string path, c10::IValue value) {
+  if (collector != nullptr)
+    collector->notes_.push_back({std::move(path), std::move(value)});
+}
+
+namespace {
+
+// A body is all that may hold it, and nothing else runs it.
+const torch::jit::RegisterOperators kNoteOperator({torch::jit::Operator(
+    "pcg::note_attribute(str path, Any value) -> ()",
+    [](torch::jit::Stack& stack) {
+      c10::IValue value = torch::jit::pop(stack);
+      noteAttribute(torch::jit::pop(stack).toStringRef(), std::move(value));
+    },
+    c10::AliasAnalysisKind::CONSERVATIVE)});
 
 // Alias analysis asserts on a node kind without operator. The operation is
 // never run: segments are lowered, or run by the sequence, before execution.

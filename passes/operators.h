@@ -1,9 +1,16 @@
 #pragma once
 
-#include <c10/util/ArrayRef.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace c10 {
 struct Symbol;
+}
+namespace torch::jit {
+struct Value;
 }
 
 namespace pcg {
@@ -18,6 +25,33 @@ c10::Symbol segmentKind();
 /// The node that calls a sequence: `pcg::run_segment`.
 c10::Symbol runSegmentKind();
 
+/// Stands in a segment where the method assigned an attribute:
+/// `pcg::note_attribute(str path, Any value)`. The assignment itself follows
+/// the segment; if the body throws before, the runtime makes up for those that
+/// the body had passed.
+c10::Symbol noteAttributeKind();
+
+/// Collects what `pcg::note_attribute` is told on this thread while it exists,
+/// in order. Where one exists already, a further one collects nothing.
+class AttributeNotes {
+ public:
+  struct Note {
+    std::string path;  ///< From the method's module: `decoder.state`.
+    c10::IValue value;
+  };
+
+  AttributeNotes();
+  ~AttributeNotes();
+  AttributeNotes(const AttributeNotes&) = delete;
+  AttributeNotes& operator=(const AttributeNotes&) = delete;
+
+  const std::vector<Note>& notes() const { return notes_; }
+
+ private:
+  friend void noteAttribute(std::string path, c10::IValue value);
+  std::vector<Note> notes_;
+};
+
 /// Marker operators a model may call: `torch.ops.pcg.no_graph_begin()`,
 /// `no_graph_end()` and `force_no_graph()`. At run time they do nothing.
 c10::Symbol noGraphBeginKind();
@@ -28,5 +62,13 @@ c10::Symbol forceNoGraphKind();
 c10::Symbol noGraphAttribute();       ///< Int: the node must stay eager.
 c10::Symbol noGraphTagAttribute();    ///< String: which tag says so.
 c10::Symbol mutableStateAttribute();  ///< Int, on GetAttr: may be reassigned.
+
+/// Node attribute of the `outline` pass.
+c10::Symbol deferredAttribute();  ///< Int, on SetAttr: moved behind a segment.
+
+/// The path by which an object is reached from the method's module (the
+/// graph's first input), by attributes alone: `decoder.layers.0`; empty for
+/// the module itself. None for any other value.
+std::optional<std::string> attributePath(const torch::jit::Value* object);
 
 }  // namespace pcg

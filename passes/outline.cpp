@@ -30,6 +30,10 @@ class SubgraphBuilder {
       inside_[input] = inner;
     }
     for (Node* node : segment.nodes) {
+      if (node->kind() == prim::SetAttr) {
+        insertNote(node);
+        continue;
+      }
       Node* copy = graph_->insertNode(
           graph_->createClone(node, [&](Value* value) { return map(value); }));
       for (std::size_t i = 0; i < node->outputs().size(); ++i) {
@@ -58,6 +62,18 @@ class SubgraphBuilder {
     copy->output()->copyMetadata(value);
     inside_[value] = copy->output();
     return copy->output();
+  }
+
+  // Stands for an assignment that is made after the segment.
+  void insertNote(Node* assignment) {
+    const auto object = attributePath(assignment->input(0));
+    TORCH_INTERNAL_ASSERT(object, "a segment assigns to an unknown object");
+    const std::string& name = assignment->s(attr::name);
+    const std::string path = object->empty() ? name : *object + "." + name;
+    Value* path_value = graph_->insertConstant(path);
+    Node* note = graph_->insertNode(graph_->create(
+        noteAttributeKind(), {path_value, map(assignment->input(1))}, 0));
+    note->copyMetadata(assignment);
   }
 
   std::shared_ptr<Graph> graph_;
@@ -93,8 +109,15 @@ class MovedValues {
 void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
-  const std::unordered_set<const Node*> members(segment.nodes.begin(),
-                                                segment.nodes.end());
+  std::unordered_set<const Node*> members;
+  std::vector<Node*> assignments;
+  for (Node* node : segment.nodes) {
+    if (node->kind() == prim::SetAttr) {
+      assignments.push_back(node);
+    } else {
+      members.insert(node);
+    }
+  }
 
   Node* call = graph.create(segmentKind(), segment.inputs, 0);
   call->s_(attr::name, segment.name);
@@ -134,10 +157,16 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   for (Value* output : segment.outputs) {
     replacements.emplace_back(output, call->addOutput());
   }
+  for (Node* assignment : assignments) {
+    assignment->moveAfter(position);
+    assignment->i_(deferredAttribute(), 1);
+    position = assignment;
+  }
   for (const auto& [from, to] : replacements)
     redirect(from, to);
   for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
-    (*it)->destroy();
+    if (members.count(*it) != 0)
+      (*it)->destroy();
   }
 }
 

@@ -17,7 +17,9 @@ namespace pcg {
 ///       %y : Tensor = aten::tanh(%h)
 ///       return (%y)
 ///
-/// Inputs stand in order of first use, outputs in order of definition. The
+/// A `prim::SetAttr` of the run moves behind the segment; where it stood, the
+/// body tells with `pcg::note_attribute` that it has come by. Inputs stand in
+/// order of first use, outputs in order of definition. The
 /// plan must have been made for `graph` as it is; it is stale afterwards.
 void outline(torch::jit::Graph& graph, const Plan& plan);
 

@@ -93,6 +93,13 @@ class Planner {
                             : "attribute";
       return unsafeBecause(Reason::kTagged, "is tagged no_graph (" + tag + ")");
     }
+    const auto kept = kept_eager_.find(node);
+    if (kept != kept_eager_.end())
+      return unsafeBecause(kept->second);
+    // In a segment that is planned again, what follows a note must not be
+    // replayed without it.
+    if (node->kind() == noteAttributeKind())
+      return unsafeBecause(Reason::kModuleState);
     if (node->kind() == forceNoGraphKind()) {
       return unsafeBecause(Reason::kTagged, "splits the graph on request");
     }
@@ -307,6 +314,7 @@ class Planner {
   struct Run {
     std::vector<Node*> members;
     std::unordered_set<const Node*> member_set;
+    std::unordered_set<std::string> assigned;  // attributes, by name
     bool writes_outside = false;
     bool draws = false;
 
@@ -419,6 +427,20 @@ class Planner {
     }
   }
 
+  // Whether an assignment may be made after the run that it stands in: what it
+  // assigns can leave a segment, and nothing in the run reads it.
+  bool canDefer(Node* node) const {
+    if (node->kind() != prim::SetAttr || !attributePath(node->input(0)))
+      return false;
+    if (node->hasAttribute(noGraphAttribute()) &&
+        node->i(noGraphAttribute()) != 0) {
+      return false;
+    }
+    const Value* value = node->input(1);
+    return isBoundaryType(*value->type()) && !provenance_.isLive(value) &&
+           varying_.count(value) == 0;
+  }
+
   void planBlock(Block* block) {
     Run run;
     for (Node* node : block->nodes()) {
@@ -426,6 +448,19 @@ class Planner {
         continue;
       if (provenance_.isBoundAttribute(node))
         continue;
+      if (canDefer(node)) {
+        // Cuts nothing: it follows the segment.
+        if (run.empty())
+          continue;
+        run.members.push_back(node);
+        run.member_set.insert(node);
+        run.assigned.insert(node->s(attr::name));
+        continue;
+      }
+      if (node->kind() == prim::GetAttr &&
+          run.assigned.count(node->s(attr::name)) != 0) {
+        closeRun(block, run);
+      }
       CaptureSafety safety = verdict(node);
       if (safety.kind != CaptureClass::kUnsafe && usesVarying(node)) {
         safety = unsafeBecause(Reason::kVaryingScalar);
@@ -502,8 +537,10 @@ class Planner {
     for (const Value* output : node->outputs()) {
       for (const auto& use : output->uses()) {
         const Node* user = ancestorIn(block, use.user);
-        if (user == nullptr || inside.count(user) == 0)
+        if (user == nullptr || inside.count(user) == 0 ||
+            user->kind() == prim::SetAttr) {
           return true;
+        }
       }
     }
     return false;
@@ -549,7 +586,7 @@ class Planner {
         continue;
       const Mutation mutation = mutationOf(members[i], block, inside);
       if (mutation == Mutation::kOutside) {
-        shareContainer(members[i]->output(0));
+        shareContainer(members[i]);
         return;
       }
       if (mutation == Mutation::kNone)
@@ -697,7 +734,8 @@ class Planner {
       for (const Value* output : node->outputs()) {
         for (const auto& use : output->uses()) {
           const Node* user = ancestorIn(block, use.user);
-          if (user == nullptr || inside.count(user) == 0) {
+          if (user == nullptr || inside.count(user) == 0 ||
+              user->kind() == prim::SetAttr) {
             demanded.insert(output);
             break;
           }
@@ -714,7 +752,7 @@ class Planner {
         continue;
       const Mutation mutation = mutationOf(node, block, inside);
       if (mutation == Mutation::kOutside) {
-        return shareContainer(node->output(0));
+        return shareContainer(node);
       }
       if (mutation == Mutation::kNone && isPureView(node)) {
         recomputed.insert(node);
@@ -776,6 +814,9 @@ class Planner {
       return true;
     };
     for (Value* input : node->inputs()) {
+      // The object stays outside; the body notes the path to it.
+      if (node->kind() == prim::SetAttr && input == node->input(0))
+        continue;
       if (!consider(input))
         return keepEager(node);
     }
@@ -792,26 +833,31 @@ class Planner {
     return true;
   }
 
-  bool shareContainer(const Value* container) {
+  // Makes the container eager that the member's output stands for. Where its
+  // maker is eager already, the member itself goes.
+  bool shareContainer(Node* member) {
     bool progress = false;
-    for (const auto& place : provenance_.originOf(container).places) {
-      Node* maker = const_cast<Node*>(place.value->node());
-      progress |= eager_containers_.insert(maker).second;
-      forget(maker);
+    for (const Value* output : member->outputs()) {
+      if (!isMutableContainer(*output->type()))
+        continue;
+      for (const auto& place : provenance_.originOf(output).places) {
+        const Node* maker = place.value->node();
+        progress |= eager_containers_.insert(maker).second;
+        forget(maker);
+      }
     }
-    if (!progress) {
-      Node* maker = const_cast<Node*>(container->node());
-      eager_containers_.insert(maker);
-      forget(maker);
-    }
+    if (!progress)
+      return keepEager(member, Reason::kSharedContainer);
     retry_ = true;
     return false;
   }
 
   // A member whose value cannot cross the border stays outside.
-  bool keepEager(Node* node) {
+  bool keepEager(Node* node, Reason reason = Reason::kBoundaryType) {
+    const bool progress = kept_eager_.emplace(node, reason).second;
+    TORCH_INTERNAL_ASSERT(
+        progress, "planned again what is eager already: ", describeNode(*node));
     forget(node);
-    verdicts_[node] = unsafeBecause(Reason::kBoundaryType);
     retry_ = true;
     return false;
   }
@@ -831,6 +877,7 @@ class Planner {
   bool retry_ = false;
   std::unordered_map<const Node*, CaptureSafety> verdicts_;
   std::unordered_set<const Node*> eager_containers_;
+  std::unordered_map<const Node*, Reason> kept_eager_;
   std::unordered_set<const Value*> varying_;
   std::unordered_set<const Value*> segment_values_;
   // Made-by value (null: unknown) and mutating node, in program order.

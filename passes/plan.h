@@ -24,7 +24,7 @@ struct PlannedSegment {
 
   /// The run, in program order. Nodes inside the blocks of a member belong to
   /// it and are not listed. Eager glue may stand between members; it depends on
-  /// none of them.
+  /// none of them. A `prim::SetAttr` among them is made behind the segment.
   std::vector<torch::jit::Node*> nodes;
 
   /// Members whose results are used outside but would alias another boundary

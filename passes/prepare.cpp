@@ -10,6 +10,8 @@
 
 #include <vector>
 
+#include "passes/forward_state.h"
+
 namespace pcg {
 namespace {
 
@@ -73,6 +75,7 @@ std::shared_ptr<Graph> prepare(const std::shared_ptr<Graph>& graph) {
   // device of the machine that ran the pass.
   torch::jit::ConstantPropagationImmutableTypes(flat);
   torch::jit::LowerSimpleTuples(flat);
+  forwardState(*flat);
   torch::jit::EliminateDeadCode(flat);
   return flat;
 }

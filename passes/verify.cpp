@@ -157,6 +157,13 @@ void collectEvents(const Block* block, std::vector<std::string>& events) {
       collectEvents(node->g(attr::Subgraph)->block(), events);
       continue;
     }
+    // An assignment counts where its note stands.
+    if (node->kind() == noteAttributeKind()) {
+      events.push_back(torch::jit::prim::SetAttr.toQualString());
+      continue;
+    }
+    if (node->hasAttribute(deferredAttribute()))
+      continue;
     const bool leaf = node->blocks().empty();
     if (leaf && (hasSideEffectsDeep(*node) || drawsRandomNumbers(*node) ||
                  !writtenInputs(*node).empty())) {

@@ -337,10 +337,11 @@ class Compiler {
 class Execution {
  public:
   Execution(const Program::Code& code, NodeListener* listener,
-            const Program::SegmentHandler* segments)
+            const Program::SegmentHandler* segments, NodeResults* results)
       : code_(code),
         listener_(listener),
         segments_(segments),
+        results_(results),
         registers_(code.registers) {
     stack_.reserve(code.most_operands);
   }
@@ -413,13 +414,17 @@ class Execution {
         stack_.push_back(read(input));
       }
     }
-    apply(instruction);
+    if (results_ == nullptr || !results_->recall(*instruction.node, stack_)) {
+      apply(instruction);
+    }
     if (stack_.size() != instruction.outputs.size()) {
       throw std::runtime_error(
           "expected " + std::to_string(instruction.outputs.size()) +
           " results of " + describeNode(*instruction.node) + ", got " +
           std::to_string(stack_.size()));
     }
+    if (results_ != nullptr)
+      results_->keep(*instruction.node, stack_);
     for (std::size_t i = 0; i < instruction.outputs.size(); ++i) {
       registers_[instruction.outputs[i]] = std::move(stack_[i]);
     }
@@ -665,6 +670,7 @@ class Execution {
   const Program::Code& code_;
   NodeListener* listener_;
   const Program::SegmentHandler* segments_;
+  NodeResults* results_;
   std::vector<IValue> registers_;
   Stack stack_;
   std::vector<IValue> entered_;
@@ -689,8 +695,9 @@ const std::shared_ptr<Graph>& Program::graph() const {
 
 std::vector<IValue> Program::run(std::vector<IValue> inputs,
                                  NodeListener* listener,
-                                 const SegmentHandler* segments) const {
-  return Execution(*code_, listener, segments).run(std::move(inputs));
+                                 const SegmentHandler* segments,
+                                 NodeResults* results) const {
+  return Execution(*code_, listener, segments, results).run(std::move(inputs));
 }
 
 }  // namespace pcg

@@ -23,6 +23,21 @@ class NodeListener {
   virtual void after(const torch::jit::Node& node) = 0;
 };
 
+/// Keeps results of nodes from one run for another. Asked only about nodes
+/// without blocks.
+class NodeResults {
+ public:
+  virtual ~NodeResults() = default;
+
+  /// True where the node need not run, its results being in `results`.
+  virtual bool recall(const torch::jit::Node& node,
+                      std::vector<c10::IValue>& results) = 0;
+
+  /// Told what the node returned.
+  virtual void keep(const torch::jit::Node& node,
+                    const std::vector<c10::IValue>& results) = 0;
+};
+
 /// A graph made ready to be run node by node, each by its own registered
 /// operation: nothing is fused, specialized or compiled, so results are those
 /// of the same operators run eagerly. A value is released after its last use.
@@ -47,13 +62,14 @@ class Program {
 
   const std::shared_ptr<torch::jit::Graph>& graph() const;
 
-  /// Runs the graph. `inputs` holds one value per graph input. `listener` and
-  /// `segments` may be null where not needed. Exceptions of nodes pass through
-  /// unchanged, after `with` blocks have been left. Throws
+  /// Runs the graph. `inputs` holds one value per graph input. `listener`,
+  /// `segments` and `results` may be null where not needed. Exceptions of nodes
+  /// pass through unchanged, after `with` blocks have been left. Throws
   /// std::invalid_argument where an input or a needed handler is missing.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs,
                                NodeListener* listener = nullptr,
-                               const SegmentHandler* segments = nullptr) const;
+                               const SegmentHandler* segments = nullptr,
+                               NodeResults* results = nullptr) const;
 
   /// The flat form; only the implementation knows it.
   struct Code;

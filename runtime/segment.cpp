@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "passes/key_constants.h"
 #include "passes/operators.h"
 #include "passes/outline.h"
 #include "passes/plan.h"
@@ -86,6 +87,10 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     for (const Value* input : graph->inputs()) {
       definition->maybe_written.push_back(aliases.hasWriters(input));
     }
+    for (KeyConstant& found : findKeyConstants(*graph)) {
+      definition->key_constants[found.node] = {
+          std::move(found.sources), !aliases.hasWriters(found.node->output())};
+    }
   }
   for (const PlannedBreak& latent : latentBreaks(*graph, options)) {
     definition->latent_breaks[latent.node] = latent.why;
@@ -93,6 +98,40 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
   definition->draws_random = drawsRandomNumbers(*graph->block());
   definition->program = std::make_shared<Program>(std::move(graph));
   return definition;
+}
+
+namespace {
+
+// Where freezing has taken an object away, it has found that nobody reads it.
+void assign(const IValue& module, const AttributeNotes::Note& note) {
+  IValue object = module;
+  std::size_t begin = 0;
+  for (std::size_t end = note.path.find('.'); end != std::string::npos;
+       begin = end + 1, end = note.path.find('.', begin)) {
+    const std::string name = note.path.substr(begin, end - begin);
+    if (!object.toObjectRef().type()->findAttributeSlot(name))
+      return;
+    object = object.toObjectRef().getAttr(name);
+  }
+  const std::string name = note.path.substr(begin);
+  if (object.toObjectRef().type()->findAttributeSlot(name))
+    object.toObject()->setAttr(name, note.value);
+}
+
+}  // namespace
+
+std::vector<IValue> runBody(const Program& program, const IValue& module,
+                            std::vector<IValue> inputs, NodeListener* listener,
+                            const Program::SegmentHandler* segments,
+                            NodeResults* results) {
+  const AttributeNotes notes;
+  try {
+    return program.run(std::move(inputs), listener, segments, results);
+  } catch (...) {
+    for (const AttributeNotes::Note& note : notes.notes())
+      assign(module, note);
+    throw;
+  }
 }
 
 // ---- ExecutionContext -------------------------------------------------------
@@ -204,6 +243,7 @@ struct SegmentRunner::Key {
   std::vector<bool> written;
   std::vector<bool> weights;
   std::vector<bool> moving;  // known to change their address
+  KeyConstants constants;
 
   std::vector<std::unique_ptr<Capture>> captures;
   std::int64_t replays = 0;
@@ -246,12 +286,13 @@ void SegmentRunner::addReason(const std::string& reason) {
   }
 }
 
-std::vector<IValue> SegmentRunner::runEagerly(std::vector<IValue> inputs,
+std::vector<IValue> SegmentRunner::runEagerly(const IValue& module,
+                                              std::vector<IValue> inputs,
                                               const std::string& reason) {
   if (!reason.empty())
     addReason(reason);
   eager_calls_.fetch_add(1, std::memory_order_relaxed);
-  return definition_->program->run(withBound(std::move(inputs)));
+  return runBody(*definition_->program, module, withBound(std::move(inputs)));
 }
 
 std::vector<IValue> SegmentRunner::run(const IValue& module,
@@ -263,8 +304,8 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
           const auto index = static_cast<std::size_t>(node.i(kPartAttribute));
           return composite_->parts[index]->run(module, std::move(part_inputs));
         };
-    return composite_->program->run(withBound(std::move(inputs)), nullptr,
-                                    &handler);
+    return runBody(*composite_->program, module, withBound(std::move(inputs)),
+                   nullptr, &handler);
   }
 
   flat_.clear();
@@ -274,9 +315,9 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   for (const IValue& input : inputs)
     flatten(input, flat_);
   if (flat_.refusal != nullptr || bound_.refusal() != nullptr) {
-    return runEagerly(std::move(inputs), flat_.refusal != nullptr
-                                             ? flat_.refusal
-                                             : bound_.refusal());
+    return runEagerly(
+        module, std::move(inputs),
+        flat_.refusal != nullptr ? flat_.refusal : bound_.refusal());
   }
   if (flat_.device) {
     addHostTensorValues(flat_);
@@ -286,15 +327,15 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   std::string why;
   CaptureBackend* backend = context_.backendFor(*flat_.device, why);
   if (backend == nullptr)
-    return runEagerly(std::move(inputs), why);
+    return runEagerly(module, std::move(inputs), why);
   if (isCapturing(*flat_.device)) {
-    return runEagerly(std::move(inputs),
+    return runEagerly(module, std::move(inputs),
                       "the caller's stream is being captured");
   }
   if (at::GradMode::is_enabled()) {
     for (const at::Tensor& tensor : flat_.tensors) {
       if (tensor.requires_grad()) {
-        return runEagerly(std::move(inputs),
+        return runEagerly(module, std::move(inputs),
                           "autograd: an input requires a gradient");
       }
     }
@@ -303,9 +344,9 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   Key& key = findKey();
   switch (key.state) {
     case Key::State::kEager:
-      return runEagerly(std::move(inputs), key.eager_reason);
+      return runEagerly(module, std::move(inputs), key.eager_reason);
     case Key::State::kNew:
-      return warmUp(key, *backend, std::move(inputs));
+      return warmUp(module, key, *backend, std::move(inputs));
     case Key::State::kSeen:
       break;
   }
@@ -315,7 +356,7 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
     if (found == nullptr) {
       if (composite_)
         return run(module, std::move(inputs));
-      return runEagerly(std::move(inputs), key.eager_reason);
+      return runEagerly(module, std::move(inputs), key.eager_reason);
     }
   }
   return replay(key, *found, *backend, std::move(inputs));
@@ -356,7 +397,8 @@ void SegmentRunner::makeRoom() {
   }
 }
 
-std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
+std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
+                                          CaptureBackend& backend,
                                           std::vector<IValue> inputs) {
   key.addresses.clear();
   std::vector<std::optional<std::uint32_t>> versions;
@@ -379,12 +421,15 @@ std::vector<IValue> SegmentRunner::warmUp(Key& key, CaptureBackend& backend,
   std::vector<Culprit> culprits;
   std::vector<IValue> arguments = withBound(std::move(inputs));
   const CaptureHints hints = hintsFor(arguments);
+  KeyConstants::Recorder recorder(definition_->key_constants);
   backend.warmUp([&] {
     WarmUpObserver observer(backend.device(), hints.inputs,
                             definition_->latent_breaks);
-    outputs = definition_->program->run(std::move(arguments), &observer);
+    outputs = runBody(*definition_->program, module, std::move(arguments),
+                      &observer, /*segments=*/nullptr, &recorder);
     culprits = observer.culprits();
   });
+  key.constants = KeyConstants::from(std::move(recorder), backend, culprits);
   eager_calls_.fetch_add(1, std::memory_order_relaxed);
 
   key.written.clear();
@@ -554,7 +599,9 @@ SegmentRunner::Capture* SegmentRunner::capture(
       values.push_back(withTensors(input, arguments, next));
     }
     values = withBound(std::move(values));
-    const CaptureHints hints = hintsFor(values);
+    CaptureHints hints = hintsFor(values);
+    key.constants.addTo(hints.inputs);
+    KeyConstants::Presets presets(key.constants);
     tracker.nodes.clear();
     outputs.clear();
     const Node* earlier = culprit;
@@ -562,7 +609,8 @@ SegmentRunner::Capture* SegmentRunner::capture(
     try {
       result->graph = backend.capture(
           [&] {
-            outputs = definition_->program->run(std::move(values), &tracker);
+            outputs = definition_->program->run(std::move(values), &tracker,
+                                                /*segments=*/nullptr, &presets);
           },
           hints);
     } catch (const c10::OutOfMemoryError& error) {
@@ -587,7 +635,7 @@ SegmentRunner::Capture* SegmentRunner::capture(
     }
     return nullptr;
   }
-  recordOutputs(*result, outputs, arguments);
+  recordOutputs(key, *result, outputs, arguments);
   captures_.fetch_add(1, std::memory_order_relaxed);
   // Captures that expect an address which is known to change serve no more.
   key.captures.erase(
@@ -608,7 +656,7 @@ SegmentRunner::Capture* SegmentRunner::capture(
   return key.captures.back().get();
 }
 
-void SegmentRunner::recordOutputs(Capture& capture,
+void SegmentRunner::recordOutputs(const Key& key, Capture& capture,
                                   const std::vector<IValue>& outputs,
                                   const std::vector<at::Tensor>& arguments) {
   capture.templates = outputs;
@@ -669,6 +717,8 @@ void SegmentRunner::recordOutputs(Capture& capture,
           }
           if (group.kind == Capture::Group::Kind::kSlot) {
             group.slot.emplace(tensor.storage(), &context_);
+            // No replay makes a constant anew: nobody else may write it.
+            group.leaves_call = key.constants.holds(tensor);
           }
           storages.push_back(storage);
           capture.groups.push_back(std::move(group));

@@ -14,6 +14,7 @@
 #include "runtime/backend.h"
 #include "runtime/bound_values.h"
 #include "runtime/key.h"
+#include "runtime/key_constants.h"
 #include "runtime/observer.h"
 #include "runtime/program.h"
 #include "runtime/slots.h"
@@ -41,6 +42,7 @@ struct SegmentDefinition {
   std::vector<bool> maybe_written;  ///< Inputs, by alias analysis.
   std::vector<bool> weights;        ///< Call inputs bound by a parent.
   WarmUpObserver::LatentBreaks latent_breaks;
+  KeyConstants::Candidates key_constants;
   std::int64_t nodes = 0;
   bool draws_random = false;
 };
@@ -53,6 +55,15 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     std::string name, std::shared_ptr<torch::jit::Graph> graph,
     std::vector<BoundValue> bound, std::vector<bool> borrowed,
     std::vector<bool> weights, const PartitionOptions& options);
+
+/// Runs a segment's body outside a capture. Where it throws, the module has
+/// been assigned the attributes that the body had passed (see
+/// pcg::note_attribute): the method's own assignments are not reached any more.
+std::vector<c10::IValue> runBody(
+    const Program& program, const c10::IValue& module,
+    std::vector<c10::IValue> inputs, NodeListener* listener = nullptr,
+    const Program::SegmentHandler* segments = nullptr,
+    NodeResults* results = nullptr);
 
 /// What one thread's segments of one sequence share: options, back ends, pool.
 /// Thread safety: none, except that `id` may be compared anywhere.
@@ -103,9 +114,11 @@ class SegmentRunner {
   struct Key;
   struct Composite;
 
-  std::vector<c10::IValue> runEagerly(std::vector<c10::IValue> inputs,
+  std::vector<c10::IValue> runEagerly(const c10::IValue& module,
+                                      std::vector<c10::IValue> inputs,
                                       const std::string& reason);
-  std::vector<c10::IValue> warmUp(Key& key, CaptureBackend& backend,
+  std::vector<c10::IValue> warmUp(const c10::IValue& module, Key& key,
+                                  CaptureBackend& backend,
                                   std::vector<c10::IValue> inputs);
   std::vector<c10::IValue> replay(Key& key, Capture& capture,
                                   CaptureBackend& backend,
@@ -116,7 +129,8 @@ class SegmentRunner {
                    const std::vector<c10::IValue>& inputs);
   bool bindInputs(Key& key, Capture& capture, CaptureBackend& backend,
                   std::string& refusal);
-  void recordOutputs(Capture& capture, const std::vector<c10::IValue>& outputs,
+  void recordOutputs(const Key& key, Capture& capture,
+                     const std::vector<c10::IValue>& outputs,
                      const std::vector<at::Tensor>& arguments);
   Capture* findCapture(Key& key);
   Key& findKey();

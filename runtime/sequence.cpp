@@ -162,7 +162,7 @@ std::vector<IValue> SegmentSequence::run(const IValue& module,
   BoundValues bound(definition.bound);
   bound.refresh(module);
   inputs.insert(inputs.end(), bound.values().begin(), bound.values().end());
-  return definition.program->run(std::move(inputs));
+  return runBody(*definition.program, module, std::move(inputs));
 }
 
 std::string SegmentSequence::report() const {

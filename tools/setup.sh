@@ -133,6 +133,13 @@ else
   fi
   torch="$(torch_folder "$python")" ||
     die "$venv is damaged." "Remove it and run this again: rm -rf $venv"
+  # The models that the tests run. A Python of the user's own is left alone:
+  # without torchvision that test is skipped.
+  if [[ ! -d "$venv/lib/python3.$python_minor/site-packages/torchvision" ]]; then
+    say "installing torchvision $TORCHVISION_VERSION into $venv"
+    pip_install "$python" --no-deps "torchvision==$TORCHVISION_VERSION" \
+      "pillow==$PILLOW_VERSION"
+  fi
 fi
 site="$(dirname "$torch")"
 

@@ -79,6 +79,14 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
                                             LABELS consumer)
 endif()
 
+# Partitioned torchvision models against the originals.
+add_test(NAME models
+  COMMAND "${PCG_PYTHON}" -W ignore
+    "${PROJECT_SOURCE_DIR}/test/models/torchvision_models.py"
+    --library "$<TARGET_FILE:pcg>")
+set_tests_properties(models PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 77
+                                       LABELS models)
+
 # lit and FileCheck.
 find_program(PCG_LIT NAMES lit llvm-lit)
 find_program(PCG_FILECHECK NAMES FileCheck FileCheck-20 FileCheck-19

@@ -1,0 +1,136 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "test/support/module_pair.h"
+
+namespace pcg::test {
+namespace {
+
+void expectEqualAttribute(const ModulePair& pair, const char* name) {
+  EXPECT_EQ("",
+            difference(pair.original.attr(name), pair.partitioned.attr(name)));
+}
+
+TEST(AssignedAttributes, CutNoSegment) {
+  ModulePair pair(R"(
+def forward(self, x):
+    h = torch.tanh(x + self.state)
+    self.state = h * 0.5
+    return torch.relu(h) - self.state.sum()
+)",
+                  {{"state", at::zeros({3, 4})}});
+  EXPECT_EQ(1u, pair.report.segments.size());
+  EXPECT_TRUE(pair.report.breaks.empty()) << pair.report.text();
+  for (int i = 0; i < 6; ++i) {
+    pair.call({at::randn({3, 4})});
+    expectEqualAttribute(pair, "state");
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, KeepTheirValueAcrossLaterCalls) {
+  ModulePair pair(R"(
+def forward(self, x):
+    h = torch.tanh(x + 1.0)
+    self.state = h * 0.5
+    return torch.relu(h)
+)",
+                  {{"state", at::zeros({3, 4})}});
+  std::vector<at::Tensor> states;
+  std::vector<at::Tensor> copies;
+  for (int i = 0; i < 6; ++i) {
+    pair.call({at::randn({3, 4})});
+    states.push_back(pair.partitioned.attr("state").toTensor());
+    copies.push_back(states.back().clone());
+  }
+  for (std::size_t i = 0; i < states.size(); ++i)
+    EXPECT_TRUE(at::equal(copies[i], states[i])) << i;
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, ReadAfterTheAssignmentSeesIt) {
+  ModulePair pair(R"(
+def forward(self, x, flag: bool):
+    self.state = torch.tanh(x)
+    y = x * 2.0
+    if flag:
+        self.state = torch.relu(y)
+    z = self.state + y
+    self.state = z
+    return self.state * 3.0
+)",
+                  {{"state", at::zeros({3, 4})}});
+  for (int i = 0; i < 8; ++i) {
+    pair.call({at::randn({3, 4}), i % 2 == 0});
+    expectEqualAttribute(pair, "state");
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+// The original has assigned what stands before the node that throws, and not
+// what stands behind it.
+TEST(AssignedAttributes, AreAssignedUpToAnException) {
+  ModulePair pair(R"(
+def forward(self, x, w):
+    h = torch.tanh(x)
+    self.first = h * 2.0
+    self.second = h + 1.0
+    y = torch.matmul(h, w)
+    self.first = y
+    return torch.relu(y)
+)",
+                  {{"first", at::zeros({1})}, {"second", at::zeros({1})}});
+  ASSERT_EQ(1u, pair.report.segments.size());
+  for (int i = 0; i < 4; ++i) {
+    pair.call({at::randn({3, 4}), at::randn({4, 2})});
+    pair.call({at::randn({3, 4}), at::randn({5, 2})});
+    expectEqualAttribute(pair, "first");
+    expectEqualAttribute(pair, "second");
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, AreAssignedUpToAnExceptionInASplitSegment) {
+  ModulePair pair(R"(
+def forward(self, x, w, flag: bool):
+    h = torch.tanh(x)
+    self.first = h * 2.0
+    y = torch.matmul(h, h.t())
+    if flag:
+        y = y * float(y.sum().item())
+    self.first = torch.exp(y)
+    z = torch.matmul(torch.relu(y), w)
+    self.first = z
+    return torch.relu(z)
+)",
+                  {{"first", at::zeros({1})}});
+  for (int i = 0; i < 4; ++i) {
+    pair.call({at::randn({3, 4}), at::randn({3, 2}), true});
+    expectEqualAttribute(pair, "first");
+    pair.call({at::randn({3, 4}), at::randn({5, 2}), true});
+    expectEqualAttribute(pair, "first");
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, OfOneObjectAtTwoPathsAreOne) {
+  torch::jit::Module child("Child");
+  child.register_buffer("state", at::zeros({3, 4}));
+  torch::jit::Module parent("Parent");
+  parent.register_module("a", child);
+  parent.register_module("b", child);
+  parent.define(R"(
+def forward(self, x):
+    self.a.state = torch.tanh(x)
+    self.b.state = torch.relu(x)
+    y = torch.exp(x)
+    return y + self.a.state
+)");
+  ModulePair pair(parent, smallSegments());
+  for (int i = 0; i < 5; ++i)
+    pair.call({at::randn({3, 4})});
+}
+
+}  // namespace
+}  // namespace pcg::test
