@@ -106,7 +106,10 @@ class MovedValues {
   std::unordered_map<Value*, Value*> moved_;
 };
 
-void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
+// Leaves the members in place, unused: a value that took the address of one
+// that is gone would be taken for it.
+void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved,
+                    std::vector<Node*>& outlined) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
   std::unordered_set<const Node*> members;
@@ -164,9 +167,9 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   }
   for (const auto& [from, to] : replacements)
     redirect(from, to);
-  for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
-    if (members.count(*it) != 0)
-      (*it)->destroy();
+  for (Node* node : segment.nodes) {
+    if (members.count(node) != 0)
+      outlined.push_back(node);
   }
 }
 
@@ -222,9 +225,12 @@ std::vector<Node*> segmentNodes(Graph& graph) {
 
 void outline(Graph& graph, const Plan& plan) {
   MovedValues moved;
+  std::vector<Node*> outlined;
   for (const PlannedSegment& segment : plan.segments) {
-    outlineSegment(graph, segment, moved);
+    outlineSegment(graph, segment, moved, outlined);
   }
+  for (auto it = outlined.rbegin(); it != outlined.rend(); ++it)
+    (*it)->destroy();
   removeMarkers(graph.block());
   removeUnusedConstants(graph.block());
 }
