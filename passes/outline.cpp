@@ -2,8 +2,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -64,15 +64,6 @@ class SubgraphBuilder {
   std::unordered_map<Value*, Value*> inside_;
 };
 
-bool isInside(const Node* node,
-              const std::unordered_set<const Node*>& members) {
-  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
-    if (members.count(node) != 0)
-      return true;
-  }
-  return false;
-}
-
 // Where a value of the planned graph has gone.
 class MovedValues {
  public:
@@ -90,12 +81,73 @@ class MovedValues {
   std::unordered_map<Value*, Value*> moved_;
 };
 
+// Removes the members of a segment, whose results nobody uses any more.
+//
+// Dropping one use searches all uses of the value. A value that very many
+// members use is therefore taken from them in slices first: their inputs are
+// turned over to stand-ins, each of which has few uses.
+class MemberRemoval {
+ public:
+  MemberRemoval(Graph& graph, const std::vector<Node*>& members)
+      : members_(members),
+        stand_ins_(graph.create(prim::Uninitialized, /*num_outputs=*/0)) {
+    for (Node* member : members_)
+      collectReaders(member, member);
+  }
+
+  void run() {
+    std::vector<std::pair<Value*, Value*>> turned_over;
+    for (Value* value : read_) {
+      if (value->uses().size() > kManyUses)
+        turnOver(value, turned_over);
+    }
+    for (auto it = members_.rbegin(); it != members_.rend(); ++it)
+      (*it)->destroy();
+    for (const auto& [value, stand_in] : turned_over)
+      stand_in->replaceAllUsesWith(value);
+    stand_ins_->destroy();
+  }
+
+ private:
+  static constexpr std::size_t kManyUses = 512;
+
+  void collectReaders(Node* member, Node* node) {
+    for (Value* input : node->inputs()) {
+      std::vector<Node*>& readers = readers_[input];
+      if (readers.empty())
+        read_.push_back(input);
+      if (readers.empty() || readers.back() != member)
+        readers.push_back(member);
+    }
+    for (Block* block : node->blocks()) {
+      for (Node* inner : block->nodes())
+        collectReaders(member, inner);
+      collectReaders(member, block->return_node());
+    }
+  }
+
+  // From the last reader to the first: what is used behind the last slice goes
+  // to a stand-in of its own and comes back with the rest.
+  void turnOver(Value* value,
+                std::vector<std::pair<Value*, Value*>>& turned_over) {
+    const std::vector<Node*>& readers = readers_.at(value);
+    for (std::size_t i = readers.size(); i > 0;
+         i -= std::min(i, kManyUses / 2)) {
+      Value* stand_in = stand_ins_->addOutput();
+      value->replaceAllUsesAfterNodeWith(readers[i - 1], stand_in);
+      turned_over.emplace_back(value, stand_in);
+    }
+  }
+
+  const std::vector<Node*>& members_;
+  Node* stand_ins_;
+  std::vector<Value*> read_;  // In order of first use.
+  std::unordered_map<const Value*, std::vector<Node*>> readers_;
+};
+
 void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
-  const std::unordered_set<const Node*> members(segment.nodes.begin(),
-                                                segment.nodes.end());
-
   Node* call = graph.create(segmentKind(), segment.inputs, 0);
   call->s_(attr::name, segment.name);
   call->g_(attr::Subgraph, SubgraphBuilder(segment).graph());
@@ -104,41 +156,33 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   call->insertBefore(segment.nodes.back());
   call->copyMetadata(segment.nodes.front());
 
-  const auto redirect = [&](Value* from, Value* to) {
-    const auto uses = from->uses();
-    for (const auto& use : uses) {
-      if (!isInside(use.user, members))
-        use.user->replaceInput(use.offset, to);
-    }
-    to->copyMetadata(from);
-    moved.add(from, to);
-  };
   // Glue for the caller's side is made from the members' own values; then all
-  // uses outside, its own included, move to what replaces them.
+  // uses, its own included, move to what replaces them. The members' uses do so
+  // too, and go with the members.
   Node* position = segment.nodes.back();
   std::vector<std::pair<Value*, Value*>> replacements;
+  std::unordered_map<Value*, Value*> remade;
   for (Node* node : segment.recomputed) {
     Node* copy = graph.createClone(node, [&](Value* value) {
-      for (const auto& [from, to] : replacements) {
-        if (from == value)
-          return to;
-      }
-      return value;
+      const auto it = remade.find(value);
+      return it == remade.end() ? value : it->second;
     });
     copy->insertAfter(position);
     position = copy;
     for (std::size_t i = 0; i < node->outputs().size(); ++i) {
       replacements.emplace_back(node->outputs()[i], copy->outputs()[i]);
+      remade.insert(replacements.back());
     }
   }
   for (Value* output : segment.outputs) {
     replacements.emplace_back(output, call->addOutput());
   }
-  for (const auto& [from, to] : replacements)
-    redirect(from, to);
-  for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
-    (*it)->destroy();
+  for (const auto& [from, to] : replacements) {
+    from->replaceAllUsesWith(to);
+    to->copyMetadata(from);
+    moved.add(from, to);
   }
+  MemberRemoval(graph, segment.nodes).run();
 }
 
 void removeMarkers(Block* block) {

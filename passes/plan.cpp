@@ -544,17 +544,20 @@ class Planner {
     // So does glue in front of the first, unless only the segment uses it: then
     // keeping it inside costs nothing a call. Backwards, so that whatever feeds
     // glue that leaves is seen as used outside.
+    bool shared = false;
     for (std::size_t i = first; i-- > 0;) {
       if (!usedOutside(members[i], block, inside))
         continue;
       const Mutation mutation = mutationOf(members[i], block, inside);
       if (mutation == Mutation::kOutside) {
         shareContainer(members[i]->output(0));
-        return;
+        shared = true;
       }
       if (mutation == Mutation::kNone)
         inside.erase(members[i]);
     }
+    if (shared)
+      return;
     members.erase(std::remove_if(members.begin(), members.end(),
                                  [&](const Node* node) {
                                    return inside.count(node) == 0;
@@ -613,28 +616,29 @@ class Planner {
       mutations_known_ = true;
     }
     Mutation result = Mutation::kNone;
-    const auto consider = [&](const Node* mutation) {
-      const Node* top = ancestorIn(block, mutation);
-      if (top != nullptr && inside.count(top) != 0) {
+    const auto consider = [&](const std::vector<const Node*>& mutations) {
+      for (const Node* mutation : mutations) {
+        const Node* top = ancestorIn(block, mutation);
+        if (top == nullptr || inside.count(top) == 0) {
+          result = Mutation::kOutside;
+          return;
+        }
         result = std::max(result, Mutation::kInside);
-      } else {
-        result = Mutation::kOutside;
       }
     };
     const Origin& origin = provenance_.originOf(container);
+    if (origin.unknown) {
+      consider(all_mutations_);
+      return result;
+    }
     // What is changed through an unknown name is none that only its own name
     // reaches.
-    const bool reachable = origin.unknown || isStored(container);
-    for (const auto& [place, mutation] : mutations_) {
-      if (place == nullptr && !reachable)
-        continue;
-      const bool same = origin.unknown || place == nullptr ||
-                        std::any_of(origin.places.begin(), origin.places.end(),
-                                    [&, made = place](const auto& known) {
-                                      return known.value == made;
-                                    });
-      if (same)
-        consider(mutation);
+    if (isStored(container))
+      consider(unknown_mutations_);
+    for (const Origin::Place& place : origin.places) {
+      const auto it = mutations_.find(place.value);
+      if (it != mutations_.end())
+        consider(it->second);
     }
     return result;
   }
@@ -664,11 +668,11 @@ class Planner {
         if (!isMutableContainer(*target->type()))
           continue;
         const Origin& origin = provenance_.originOf(target);
+        all_mutations_.push_back(node);
         if (origin.unknown)
-          mutations_.emplace_back(nullptr, node);
-        for (const auto& place : origin.places) {
-          mutations_.emplace_back(place.value, node);
-        }
+          unknown_mutations_.push_back(node);
+        for (const auto& place : origin.places)
+          mutations_[place.value].push_back(node);
       }
       for (const Block* inner : node->blocks())
         collectMutations(inner);
@@ -687,7 +691,8 @@ class Planner {
   }
 
   // Finds inputs, outputs and the glue to compute a second time outside.
-  // Returns false, and asks for another round, where a container is shared.
+  // Returns false, and asks for another round, where a container is shared. All
+  // that are found are shared at once: a round plans the whole graph.
   bool findBoundary(Block* block, const std::unordered_set<const Node*>& inside,
                     PlannedSegment& segment) {
     // Outputs. Walking backwards, a view or packing that is used outside moves
@@ -704,6 +709,7 @@ class Planner {
         }
       }
     }
+    bool fits = true;
     std::unordered_set<const Node*> recomputed;
     for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
       Node* node = *it;
@@ -713,9 +719,8 @@ class Planner {
       if (!wanted)
         continue;
       const Mutation mutation = mutationOf(node, block, inside);
-      if (mutation == Mutation::kOutside) {
-        return shareContainer(node->output(0));
-      }
+      if (mutation == Mutation::kOutside)
+        fits = shareContainer(node->output(0));
       if (mutation == Mutation::kNone && isPureView(node)) {
         recomputed.insert(node);
         for (const Value* output : node->outputs())
@@ -729,25 +734,27 @@ class Planner {
         }
       }
     }
+    if (!fits)
+      return false;
     for (Node* node : segment.nodes) {
       if (recomputed.count(node) != 0)
         segment.recomputed.push_back(node);
       for (Value* output : node->outputs()) {
         if (demanded.count(output) == 0)
           continue;
-        if (!isBoundaryType(*output->type())) {
-          return keepEager(node);
-        }
+        if (!isBoundaryType(*output->type()))
+          fits = keepEager(node);
         segment.outputs.push_back(output);
       }
     }
+    if (!fits)
+      return false;
     // Inputs, in order of first use.
     std::unordered_set<const Value*> seen;
     for (Node* node : segment.nodes) {
-      if (!collectInputs(node, block, inside, seen, segment))
-        return false;
+      fits &= collectInputs(node, block, inside, seen, segment);
     }
-    return true;
+    return fits;
   }
 
   bool collectInputs(Node* node, const Block* block,
@@ -833,8 +840,11 @@ class Planner {
   std::unordered_set<const Node*> eager_containers_;
   std::unordered_set<const Value*> varying_;
   std::unordered_set<const Value*> segment_values_;
-  // Made-by value (null: unknown) and mutating node, in program order.
-  std::vector<std::pair<const Value*, const Node*>> mutations_;
+  // Nodes that change a list or dict, in program order: all of them, those
+  // where it is not known which, and the others by the value it was made as.
+  std::vector<const Node*> all_mutations_;
+  std::vector<const Node*> unknown_mutations_;
+  std::unordered_map<const Value*, std::vector<const Node*>> mutations_;
   bool mutations_known_ = false;
 };
 
