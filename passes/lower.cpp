@@ -132,6 +132,33 @@ struct LoweredSegment {
   std::shared_ptr<Graph> function;
 };
 
+// Torch writes a value that is used once into the expression that uses it, and
+// both writes and reads expressions by recursion: a long chain would exhaust
+// the stack. A value with a name gets a line of its own.
+void nameDeepExpressions(Block* block,
+                         std::unordered_map<const Value*, int>& depths) {
+  constexpr int kMostDepth = 64;
+  for (Node* node : block->nodes()) {
+    int depth = 0;
+    for (const Value* input : node->inputs()) {
+      const auto it = depths.find(input);
+      if (it != depths.end())
+        depth = std::max(depth, it->second);
+    }
+    for (Block* inner : node->blocks())
+      nameDeepExpressions(inner, depths);
+    if (node->outputs().size() != 1 || node->output()->hasDebugName() ||
+        node->output()->uses().size() != 1) {
+      continue;
+    }
+    if (depth < kMostDepth) {
+      depths[node->output()] = depth + 1;
+    } else {
+      node->output()->setDebugName("t");
+    }
+  }
+}
+
 LoweredSegment lowerSegment(Node& segment, const Value* self,
                             const Module& module, const std::string& method) {
   LoweredSegment result;
@@ -190,6 +217,8 @@ LoweredSegment lowerSegment(Node& segment, const Value* self,
   Node* tuple = function->insertNode(function->createTuple(outputs));
   function->registerOutput(tuple->output());
   (void)unused_self;
+  std::unordered_map<const Value*, int> depths;
+  nameDeepExpressions(function->block(), depths);
   result.function = std::move(function);
   return result;
 }

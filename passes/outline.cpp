@@ -2,8 +2,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -80,15 +80,6 @@ class SubgraphBuilder {
   std::unordered_map<Value*, Value*> inside_;
 };
 
-bool isInside(const Node* node,
-              const std::unordered_set<const Node*>& members) {
-  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
-    if (members.count(node) != 0)
-      return true;
-  }
-  return false;
-}
-
 // Where a value of the planned graph has gone.
 class MovedValues {
  public:
@@ -106,20 +97,80 @@ class MovedValues {
   std::unordered_map<Value*, Value*> moved_;
 };
 
-// Leaves the members in place, unused: a value that took the address of one
-// that is gone would be taken for it.
-void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved,
-                    std::vector<Node*>& outlined) {
+// Removes the members of a segment, whose results nobody uses any more.
+//
+// Dropping one use searches all uses of the value. A value that very many
+// members use is therefore taken from them in slices first: their inputs are
+// turned over to stand-ins, each of which has few uses.
+class MemberRemoval {
+ public:
+  MemberRemoval(Graph& graph, const std::vector<Node*>& members)
+      : members_(members),
+        stand_ins_(graph.create(prim::Uninitialized, /*num_outputs=*/0)) {
+    for (Node* member : members_)
+      collectReaders(member, member);
+  }
+
+  void run() {
+    std::vector<std::pair<Value*, Value*>> turned_over;
+    for (Value* value : read_) {
+      if (value->uses().size() > kManyUses)
+        turnOver(value, turned_over);
+    }
+    for (auto it = members_.rbegin(); it != members_.rend(); ++it)
+      (*it)->destroy();
+    for (const auto& [value, stand_in] : turned_over)
+      stand_in->replaceAllUsesWith(value);
+    stand_ins_->destroy();
+  }
+
+ private:
+  static constexpr std::size_t kManyUses = 512;
+
+  void collectReaders(Node* member, Node* node) {
+    for (Value* input : node->inputs()) {
+      std::vector<Node*>& readers = readers_[input];
+      if (readers.empty())
+        read_.push_back(input);
+      if (readers.empty() || readers.back() != member)
+        readers.push_back(member);
+    }
+    for (Block* block : node->blocks()) {
+      for (Node* inner : block->nodes())
+        collectReaders(member, inner);
+      collectReaders(member, block->return_node());
+    }
+  }
+
+  // From the last reader to the first: what is used behind the last slice goes
+  // to a stand-in of its own and comes back with the rest.
+  void turnOver(Value* value,
+                std::vector<std::pair<Value*, Value*>>& turned_over) {
+    const std::vector<Node*>& readers = readers_.at(value);
+    for (std::size_t i = readers.size(); i > 0;
+         i -= std::min(i, kManyUses / 2)) {
+      Value* stand_in = stand_ins_->addOutput();
+      value->replaceAllUsesAfterNodeWith(readers[i - 1], stand_in);
+      turned_over.emplace_back(value, stand_in);
+    }
+  }
+
+  const std::vector<Node*>& members_;
+  Node* stand_ins_;
+  std::vector<Value*> read_;  // In order of first use.
+  std::unordered_map<const Value*, std::vector<Node*>> readers_;
+};
+
+// Returns the members, which stay in place, unused: a new value that took the
+// address of one that is gone would be taken for it.
+std::vector<Node*> outlineSegment(Graph& graph, PlannedSegment segment,
+                                  MovedValues& moved) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
-  std::unordered_set<const Node*> members;
+  std::vector<Node*> members;
   std::vector<Node*> assignments;
   for (Node* node : segment.nodes) {
-    if (node->kind() == prim::SetAttr) {
-      assignments.push_back(node);
-    } else {
-      members.insert(node);
-    }
+    (node->kind() == prim::SetAttr ? assignments : members).push_back(node);
   }
 
   Node* call = graph.create(segmentKind(), segment.inputs, 0);
@@ -130,31 +181,22 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved,
   call->insertBefore(segment.nodes.back());
   call->copyMetadata(segment.nodes.front());
 
-  const auto redirect = [&](Value* from, Value* to) {
-    const auto uses = from->uses();
-    for (const auto& use : uses) {
-      if (!isInside(use.user, members))
-        use.user->replaceInput(use.offset, to);
-    }
-    to->copyMetadata(from);
-    moved.add(from, to);
-  };
   // Glue for the caller's side is made from the members' own values; then all
-  // uses outside, its own included, move to what replaces them.
+  // uses, its own included, move to what replaces them. The members' uses do so
+  // too, and go with the members.
   Node* position = segment.nodes.back();
   std::vector<std::pair<Value*, Value*>> replacements;
+  std::unordered_map<Value*, Value*> remade;
   for (Node* node : segment.recomputed) {
     Node* copy = graph.createClone(node, [&](Value* value) {
-      for (const auto& [from, to] : replacements) {
-        if (from == value)
-          return to;
-      }
-      return value;
+      const auto it = remade.find(value);
+      return it == remade.end() ? value : it->second;
     });
     copy->insertAfter(position);
     position = copy;
     for (std::size_t i = 0; i < node->outputs().size(); ++i) {
       replacements.emplace_back(node->outputs()[i], copy->outputs()[i]);
+      remade.insert(replacements.back());
     }
   }
   for (Value* output : segment.outputs) {
@@ -165,12 +207,12 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved,
     assignment->i_(deferredAttribute(), 1);
     position = assignment;
   }
-  for (const auto& [from, to] : replacements)
-    redirect(from, to);
-  for (Node* node : segment.nodes) {
-    if (members.count(node) != 0)
-      outlined.push_back(node);
+  for (const auto& [from, to] : replacements) {
+    from->replaceAllUsesWith(to);
+    to->copyMetadata(from);
+    moved.add(from, to);
   }
+  return members;
 }
 
 void removeMarkers(Block* block) {
@@ -225,12 +267,12 @@ std::vector<Node*> segmentNodes(Graph& graph) {
 
 void outline(Graph& graph, const Plan& plan) {
   MovedValues moved;
-  std::vector<Node*> outlined;
+  std::vector<std::vector<Node*>> outlined;
   for (const PlannedSegment& segment : plan.segments) {
-    outlineSegment(graph, segment, moved, outlined);
+    outlined.push_back(outlineSegment(graph, segment, moved));
   }
   for (auto it = outlined.rbegin(); it != outlined.rend(); ++it)
-    (*it)->destroy();
+    MemberRemoval(graph, *it).run();
   removeMarkers(graph.block());
   removeUnusedConstants(graph.block());
 }

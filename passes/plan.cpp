@@ -48,6 +48,7 @@ class Planner {
       number_ = 0;
       varying_.clear();
       retry_ = false;
+      ++round_;
       planBlock(graph_.block());
     } while (retry_);
     return std::move(plan_);
@@ -74,6 +75,12 @@ class Planner {
     }
   }
 
+  // Why a node stays outside, and the round that found it.
+  struct KeptEager {
+    Reason reason;
+    int round;
+  };
+
   // ---- verdicts -------------------------------------------------------------
 
   // What a node is by itself and by its inputs, wherever it stands. For a
@@ -95,7 +102,7 @@ class Planner {
     }
     const auto kept = kept_eager_.find(node);
     if (kept != kept_eager_.end())
-      return unsafeBecause(kept->second);
+      return unsafeBecause(kept->second.reason);
     // In a segment that is planned again, what follows a note must not be
     // replayed without it.
     if (node->kind() == noteAttributeKind())
@@ -430,8 +437,10 @@ class Planner {
   // Whether an assignment may be made after the run that it stands in: what it
   // assigns can leave a segment, and nothing in the run reads it.
   bool canDefer(Node* node) const {
-    if (node->kind() != prim::SetAttr || !attributePath(node->input(0)))
+    if (node->kind() != prim::SetAttr || !attributePath(node->input(0)) ||
+        kept_eager_.count(node) != 0) {
       return false;
+    }
     if (node->hasAttribute(noGraphAttribute()) &&
         node->i(noGraphAttribute()) != 0) {
       return false;
@@ -581,17 +590,20 @@ class Planner {
     // So does glue in front of the first, unless only the segment uses it: then
     // keeping it inside costs nothing a call. Backwards, so that whatever feeds
     // glue that leaves is seen as used outside.
+    bool shared = false;
     for (std::size_t i = first; i-- > 0;) {
       if (!usedOutside(members[i], block, inside))
         continue;
       const Mutation mutation = mutationOf(members[i], block, inside);
       if (mutation == Mutation::kOutside) {
         shareContainer(members[i]);
-        return;
+        shared = true;
       }
       if (mutation == Mutation::kNone)
         inside.erase(members[i]);
     }
+    if (shared)
+      return;
     members.erase(std::remove_if(members.begin(), members.end(),
                                  [&](const Node* node) {
                                    return inside.count(node) == 0;
@@ -650,28 +662,29 @@ class Planner {
       mutations_known_ = true;
     }
     Mutation result = Mutation::kNone;
-    const auto consider = [&](const Node* mutation) {
-      const Node* top = ancestorIn(block, mutation);
-      if (top != nullptr && inside.count(top) != 0) {
+    const auto consider = [&](const std::vector<const Node*>& mutations) {
+      for (const Node* mutation : mutations) {
+        const Node* top = ancestorIn(block, mutation);
+        if (top == nullptr || inside.count(top) == 0) {
+          result = Mutation::kOutside;
+          return;
+        }
         result = std::max(result, Mutation::kInside);
-      } else {
-        result = Mutation::kOutside;
       }
     };
     const Origin& origin = provenance_.originOf(container);
+    if (origin.unknown) {
+      consider(all_mutations_);
+      return result;
+    }
     // What is changed through an unknown name is none that only its own name
     // reaches.
-    const bool reachable = origin.unknown || isStored(container);
-    for (const auto& [place, mutation] : mutations_) {
-      if (place == nullptr && !reachable)
-        continue;
-      const bool same = origin.unknown || place == nullptr ||
-                        std::any_of(origin.places.begin(), origin.places.end(),
-                                    [&, made = place](const auto& known) {
-                                      return known.value == made;
-                                    });
-      if (same)
-        consider(mutation);
+    if (isStored(container))
+      consider(unknown_mutations_);
+    for (const Origin::Place& place : origin.places) {
+      const auto it = mutations_.find(place.value);
+      if (it != mutations_.end())
+        consider(it->second);
     }
     return result;
   }
@@ -701,11 +714,11 @@ class Planner {
         if (!isMutableContainer(*target->type()))
           continue;
         const Origin& origin = provenance_.originOf(target);
+        all_mutations_.push_back(node);
         if (origin.unknown)
-          mutations_.emplace_back(nullptr, node);
-        for (const auto& place : origin.places) {
-          mutations_.emplace_back(place.value, node);
-        }
+          unknown_mutations_.push_back(node);
+        for (const auto& place : origin.places)
+          mutations_[place.value].push_back(node);
       }
       for (const Block* inner : node->blocks())
         collectMutations(inner);
@@ -724,7 +737,8 @@ class Planner {
   }
 
   // Finds inputs, outputs and the glue to compute a second time outside.
-  // Returns false, and asks for another round, where a container is shared.
+  // Returns false, and asks for another round, where a container is shared. All
+  // that are found are shared at once: a round plans the whole graph.
   bool findBoundary(Block* block, const std::unordered_set<const Node*>& inside,
                     PlannedSegment& segment) {
     // Outputs. Walking backwards, a view or packing that is used outside moves
@@ -742,6 +756,7 @@ class Planner {
         }
       }
     }
+    bool fits = true;
     std::unordered_set<const Node*> recomputed;
     for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
       Node* node = *it;
@@ -751,9 +766,8 @@ class Planner {
       if (!wanted)
         continue;
       const Mutation mutation = mutationOf(node, block, inside);
-      if (mutation == Mutation::kOutside) {
-        return shareContainer(node);
-      }
+      if (mutation == Mutation::kOutside)
+        fits = shareContainer(node);
       if (mutation == Mutation::kNone && isPureView(node)) {
         recomputed.insert(node);
         for (const Value* output : node->outputs())
@@ -767,25 +781,27 @@ class Planner {
         }
       }
     }
+    if (!fits)
+      return false;
     for (Node* node : segment.nodes) {
       if (recomputed.count(node) != 0)
         segment.recomputed.push_back(node);
       for (Value* output : node->outputs()) {
         if (demanded.count(output) == 0)
           continue;
-        if (!isBoundaryType(*output->type())) {
-          return keepEager(node);
-        }
+        if (!isBoundaryType(*output->type()))
+          fits = keepEager(node);
         segment.outputs.push_back(output);
       }
     }
+    if (!fits)
+      return false;
     // Inputs, in order of first use.
     std::unordered_set<const Value*> seen;
     for (Node* node : segment.nodes) {
-      if (!collectInputs(node, block, inside, seen, segment))
-        return false;
+      fits &= collectInputs(node, block, inside, seen, segment);
     }
-    return true;
+    return fits;
   }
 
   bool collectInputs(Node* node, const Block* block,
@@ -854,9 +870,11 @@ class Planner {
 
   // A member whose value cannot cross the border stays outside.
   bool keepEager(Node* node, Reason reason = Reason::kBoundaryType) {
-    const bool progress = kept_eager_.emplace(node, reason).second;
+    const auto [kept, inserted] =
+        kept_eager_.emplace(node, KeptEager{reason, round_});
     TORCH_INTERNAL_ASSERT(
-        progress, "planned again what is eager already: ", describeNode(*node));
+        inserted || kept->second.round == round_,
+        "planned again what is eager already: ", describeNode(*node));
     forget(node);
     retry_ = true;
     return false;
@@ -875,13 +893,17 @@ class Planner {
   std::int64_t number_ = 0;
   Plan plan_;
   bool retry_ = false;
+  int round_ = 0;
   std::unordered_map<const Node*, CaptureSafety> verdicts_;
   std::unordered_set<const Node*> eager_containers_;
-  std::unordered_map<const Node*, Reason> kept_eager_;
+  std::unordered_map<const Node*, KeptEager> kept_eager_;
   std::unordered_set<const Value*> varying_;
   std::unordered_set<const Value*> segment_values_;
-  // Made-by value (null: unknown) and mutating node, in program order.
-  std::vector<std::pair<const Value*, const Node*>> mutations_;
+  // Nodes that change a list or dict, in program order: all of them, those
+  // where it is not known which, and the others by the value it was made as.
+  std::vector<const Node*> all_mutations_;
+  std::vector<const Node*> unknown_mutations_;
+  std::unordered_map<const Value*, std::vector<const Node*>> mutations_;
   bool mutations_known_ = false;
 };
 

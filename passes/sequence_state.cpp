@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <unordered_map>
 
 namespace pcg {
 namespace {
@@ -60,6 +60,7 @@ PickledSequence pickle(const SequenceState& state) {
   using Words = std::vector<std::string>;
   Words names, counts, borrowed, paths, indices, literals;
   std::vector<at::Tensor> tensors;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> positions;
   for (const SegmentState& segment : state.segments) {
     names.push_back(segment.name);
     counts.push_back(std::to_string(segment.bound.size()));
@@ -76,11 +77,10 @@ PickledSequence pickle(const SequenceState& state) {
       }
       literals.emplace_back();
       const at::Tensor& tensor = bound.value.toTensor();
-      const auto known = std::find_if(
-          tensors.begin(), tensors.end(),
-          [&](const at::Tensor& other) { return other.is_same(tensor); });
-      indices.push_back(std::to_string(known - tensors.begin()));
-      if (known == tensors.end())
+      const auto [known, is_new] =
+          positions.emplace(tensor.unsafeGetTensorImpl(), tensors.size());
+      indices.push_back(std::to_string(known->second));
+      if (is_new)
         tensors.push_back(tensor);
     }
   }

@@ -1,6 +1,5 @@
 #include "passes/verify.h"
 
-#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "passes/operators.h"
 #include "passes/provenance.h"
 #include "passes/source_location.h"
+#include "passes/well_formed.h"
 
 namespace pcg {
 namespace {
@@ -146,7 +146,7 @@ void verifyBlock(Block* block) {
     if (!problem.empty())
       fail(*node, problem);
     checkWrites(*node, body.block(), provenance);
-    body.lint();
+    checkWellFormed(body);
   }
 }
 
@@ -177,7 +177,7 @@ void collectEvents(const Block* block, std::vector<std::string>& events) {
 }  // namespace
 
 void verify(Graph& graph) {
-  graph.lint();
+  checkWellFormed(graph);
   verifyBlock(graph.block());
 }
 

@@ -18,7 +18,7 @@ namespace pcg {
 ///    in a slot;
 /// 5. no side effect, random draw or exception has changed places with another
 ///    (checked by `verifyOrder`, which needs the graph before outlining).
-/// The graph itself must be well formed (torch's own lint).
+/// The graph itself must be well formed (see checkWellFormed).
 void verify(torch::jit::Graph& graph);
 
 /// Checks invariant 5: inlining the segments of `outlined` gives the nodes of

@@ -59,6 +59,31 @@ pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 
+# How the passes' time grows with the graph. As a test, by themselves: one that
+# is in a hurry for the processor measures the others.
+file(GLOB speed_support_sources CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/test/benchmark/*.cpp")
+list(FILTER speed_support_sources EXCLUDE REGEX "/pass_speed(_test)?\\.cpp$")
+pcg_add_library(pcg_pass_speed STATIC ${speed_support_sources})
+target_link_libraries(pcg_pass_speed PUBLIC pcg)
+pcg_add_executable(pcg_pass_speed_test
+                   "${PROJECT_SOURCE_DIR}/test/benchmark/pass_speed_test.cpp")
+target_link_libraries(pcg_pass_speed_test PRIVATE pcg_pass_speed GTest::gtest
+                                                  GTest::gtest_main)
+add_test(NAME pass_speed COMMAND pcg_pass_speed_test)
+set_tests_properties(pass_speed PROPERTIES TIMEOUT 600 RUN_SERIAL ON
+                                           LABELS pass_speed)
+find_package(benchmark QUIET)
+if(benchmark_FOUND)
+  pcg_add_executable(pcg_pass_benchmark
+                     "${PROJECT_SOURCE_DIR}/test/benchmark/pass_speed.cpp")
+  target_link_libraries(pcg_pass_benchmark PRIVATE pcg_pass_speed
+                                                   benchmark::benchmark)
+else()
+  message(STATUS "pcg_pass_benchmark is left out: Google Benchmark was not "
+                 "found (libbenchmark-dev, or -Dbenchmark_DIR=...)")
+endif()
+
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
   add_test(NAME consumer
@@ -110,7 +135,7 @@ add_custom_target(check
   COMMAND "${CMAKE_CTEST_COMMAND}" --output-on-failure
   USES_TERMINAL COMMENT "Running all tests")
 foreach(target pcg-opt pcg_passes_test pcg_tools_test pcg_runtime_test
-        pcg_gpu_test)
+        pcg_gpu_test pcg_pass_speed_test)
   if(TARGET ${target})
     add_dependencies(check ${target})
     if(TARGET check-lit AND target STREQUAL "pcg-opt")
