@@ -326,17 +326,18 @@ std::vector<Group> makeGroups() {
   groups.push_back(
       {"Output",
        {
-           {"emit", Arity::kValue, "archive|ir|plan|dot",
+           {"emit", Arity::kValue, "archive|ir|plan|dot|html",
             "the result: a TorchScript file (default with -o for a module), IR "
             "text (default otherwise), each node with its segment or the "
-            "reason "
-            "why it stays eager, or the same for Graphviz",
+            "reason why it stays eager, the same for Graphviz, or the source "
+            "as a page, each line with its segments and breaks",
             [](ToolOptions& o, const std::string& v) {
               o.emit = parseChoice<Emit>("--emit", v,
                                          {{"archive", Emit::kArchive},
                                           {"ir", Emit::kIr},
                                           {"plan", Emit::kPlan},
-                                          {"dot", Emit::kDot}});
+                                          {"dot", Emit::kDot},
+                                          {"html", Emit::kHtml}});
             }},
            {"report", Arity::kOptionalValue, "text|json",
             "print segments and breaks, with reasons and source lines: to "

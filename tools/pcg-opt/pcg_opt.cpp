@@ -21,6 +21,7 @@
 #include "tools/pcg-opt/diagnostics.h"
 #include "tools/pcg-opt/error_text.h"
 #include "tools/pcg-opt/explain.h"
+#include "tools/pcg-opt/html.h"
 #include "tools/pcg-opt/input.h"
 #include "tools/pcg-opt/ir_printer.h"
 #include "tools/pcg-opt/ir_reader.h"
@@ -175,7 +176,7 @@ class Tool {
       partition_at_ = pipeline_.size();
       pipeline_.insert(pipeline_.end(), passes.begin(), passes.end());
     }
-    if (emit_ == Emit::kPlan || emit_ == Emit::kDot) {
+    if (emit_ == Emit::kPlan || emit_ == Emit::kDot || emit_ == Emit::kHtml) {
       // What comes after the plan would make it stale.
       while (!pipeline_.empty() && pipeline_.back().pass->name != "plan") {
         pipeline_.pop_back();
@@ -221,6 +222,8 @@ class Tool {
         needs("--emit=plan");
       if (emit_ == Emit::kDot)
         needs("--emit=dot");
+      if (emit_ == Emit::kHtml)
+        needs("--emit=html");
       if (options_.report != ReportFormat::kNone)
         needs("--report");
       if (options_.stats)
@@ -239,6 +242,10 @@ class Tool {
     }
     if (options_.split_marker && is_module) {
       usageError("--split-input-file needs IR text");
+    }
+    if (options_.split_marker && emit_ == Emit::kHtml) {
+      usageError("--emit=html makes one page of one graph; it and "
+                 "--split-input-file exclude each other");
     }
   }
 
@@ -329,6 +336,11 @@ class Tool {
       default:
         return printGraph(*method.graph);
     }
+  }
+
+  static std::string showPage(const std::string& name,
+                              const WorkState& state) {
+    return planHtml(name, state.methods, state.report, state.options);
   }
 
   void lookAtResult(const WorkState& state) {
@@ -428,6 +440,8 @@ class Tool {
       lookAtResult(state);
       if (!options_.verify_diagnostics)
         makeReports(state.report);
+      if (emit_ == Emit::kHtml)
+        return showPage(source.name(), state);
       return show(state.methods[0]);
     } catch (const ToolError& error) {
       report(atFile(source.name(), error));
@@ -466,6 +480,10 @@ class Tool {
     }
     if (emit_ == Emit::kArchive) {
       saveModule(*state.loaded, result());
+      return;
+    }
+    if (emit_ == Emit::kHtml) {
+      result() << showPage(input.name, state);
       return;
     }
     for (const MethodState& method : state.methods) {
