@@ -53,7 +53,7 @@ endif()
 # The whole archive: operators that register themselves are named by nobody.
 pcg_add_test(pcg_passes_test SOURCES ${passes_tests}
              LIBRARIES $<LINK_LIBRARY:WHOLE_ARCHIVE,pcg_passes>)
-pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_opt_lib)
+pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_run_lib)
 pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
              LIBRARIES pcg_test_support)
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
@@ -101,11 +101,11 @@ endif()
 add_custom_target(check
   COMMAND "${CMAKE_CTEST_COMMAND}" --output-on-failure
   USES_TERMINAL COMMENT "Running all tests")
-foreach(target pcg-opt pcg_passes_test pcg_tools_test pcg_runtime_test
+foreach(target pcg-opt pcg-run pcg_passes_test pcg_tools_test pcg_runtime_test
         pcg_gpu_test)
   if(TARGET ${target})
     add_dependencies(check ${target})
-    if(TARGET check-lit AND target STREQUAL "pcg-opt")
+    if(TARGET check-lit AND target MATCHES "^pcg-")
       add_dependencies(check-lit ${target})
     endif()
   endif()

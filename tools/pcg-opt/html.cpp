@@ -266,9 +266,8 @@ class Annotations {
     const PlannedBreak* possible = destinations.possibleBreakAt(&node);
     for (const PlannedBreak* found : {item, possible}) {
       if (found != nullptr) {
-        addOnce(line->breaks,
-                {qualifiedName(node), toString(found->why.reason),
-                 found->why.sentence, found == possible});
+        addOnce(line->breaks, {qualifiedName(node), toString(found->why.reason),
+                               found->why.sentence, found == possible});
       }
     }
     if (segment.empty() && item == nullptr &&
@@ -509,9 +508,9 @@ class Page {
   }
 
   std::string rowClass(const Line& line) const {
-    const bool is_break = std::any_of(
-        line.breaks.begin(), line.breaks.end(),
-        [](const LineBreak& item) { return !item.possible; });
+    const bool is_break =
+        std::any_of(line.breaks.begin(), line.breaks.end(),
+                    [](const LineBreak& item) { return !item.possible; });
     if (is_break)
       return " class=\"break\"";
     const auto& shown = line.segments.empty() ? line.called : line.segments;

@@ -1,7 +1,6 @@
 #include "tools/pcg-opt/pcg_opt.h"
 
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <pcg/partition.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/function_impl.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "tools/pcg-opt/diagnostics.h"
+#include "tools/pcg-opt/environment.h"
 #include "tools/pcg-opt/error_text.h"
 #include "tools/pcg-opt/explain.h"
 #include "tools/pcg-opt/html.h"
@@ -41,31 +41,6 @@ constexpr const char* kDefaultMarker = "# -----";
 
 // The name under which reports list the graph of an IR text.
 constexpr const char* kTextMethod = "graph";
-
-// Torch's warnings, in the form of the tool's own.
-class WarningForwarder : public c10::WarningHandler {
- public:
-  explicit WarningForwarder(Diagnostics& diagnostics)
-      : diagnostics_(diagnostics) {}
-
-  void process(const c10::Warning& warning) override {
-    const std::string& text = warning.msg();
-    diagnostics_.warning({}, "torch: " + text.substr(0, text.find('\n')));
-  }
-
- private:
-  Diagnostics& diagnostics_;
-};
-
-void loadLibraries(const std::vector<std::string>& libraries) {
-  for (const std::string& library : libraries) {
-    if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      const char* why = ::dlerror();
-      throw ToolError(kBadUsage, std::string("cannot load a library: ") +
-                                     (why != nullptr ? why : library.c_str()));
-    }
-  }
-}
 
 // The error with the input's name, unless it names a file already.
 ToolError atFile(const std::string& name, const ToolError& error) {
@@ -106,8 +81,7 @@ class Tool {
         runner_(options_, diagnostics_, err) {}
 
   int run() {
-    WarningForwarder forwarder(diagnostics_);
-    const c10::WarningUtils::WarningHandlerGuard guard(&forwarder);
+    const WarningForwarder forwarder(diagnostics_);
     try {
       loadLibraries(options_.libraries);
       if (options_.output != "-") {
@@ -244,8 +218,9 @@ class Tool {
       usageError("--split-input-file needs IR text");
     }
     if (options_.split_marker && emit_ == Emit::kHtml) {
-      usageError("--emit=html makes one page of one graph; it and "
-                 "--split-input-file exclude each other");
+      usageError(
+          "--emit=html makes one page of one graph; it and "
+          "--split-input-file exclude each other");
     }
   }
 
@@ -338,8 +313,7 @@ class Tool {
     }
   }
 
-  static std::string showPage(const std::string& name,
-                              const WorkState& state) {
+  static std::string showPage(const std::string& name, const WorkState& state) {
     return planHtml(name, state.methods, state.report, state.options);
   }
 
