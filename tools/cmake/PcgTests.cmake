@@ -59,6 +59,24 @@ pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 
+# Fuzzing targets: libFuzzer's with Clang, else with a driver of their own.
+# CTest replays the corpus; `ir_reader_fuzzer -seconds=600 CORPUS` searches.
+foreach(target ir_reader command_line)
+  set(fuzzers "${PROJECT_SOURCE_DIR}/test/fuzzers")
+  pcg_add_executable(${target}_fuzzer ${fuzzers}/${target}_fuzzer.cpp)
+  target_link_libraries(${target}_fuzzer PRIVATE pcg_run_lib)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_link_options(${target}_fuzzer PRIVATE -fsanitize=fuzzer)
+    set(replay -runs=0)
+  else()
+    target_sources(${target}_fuzzer PRIVATE ${fuzzers}/driver.cpp)
+    set(replay -seconds=0)
+  endif()
+  add_test(NAME fuzzers/${target}
+    COMMAND ${target}_fuzzer ${replay} ${fuzzers}/corpus/${target})
+  set_tests_properties(fuzzers/${target} PROPERTIES TIMEOUT 300 LABELS fuzzers)
+endforeach()
+
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
   add_test(NAME consumer
