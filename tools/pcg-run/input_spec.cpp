@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -74,10 +75,10 @@ IValue readSaved(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
     badFile(path, "cannot be opened");
+  if (std::filesystem::is_directory(path))
+    badFile(path, "is a directory");
   std::vector<char> bytes{std::istreambuf_iterator<char>(file),
                           std::istreambuf_iterator<char>()};
-  if (file.bad())
-    badFile(path, "cannot be read: is it a folder?");
   if (bytes.size() < 4 || std::string_view(bytes.data(), 2) != "PK") {
     badFile(path,
             "expected what torch.save writes, a zip archive, and found "
