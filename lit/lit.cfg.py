@@ -7,6 +7,7 @@ A test is a file `*.ir` or `*.test` with RUN lines. Beside `pcg-opt`, `pcg-run`,
     %libpcg  the library a host process loads
     %models  test/models, the scripts that write models
     %docs    docs
+    %pcg-opt the path of pcg-opt, for scripts
 
 and the usual %s, %t, %S, %T of lit.
 """
@@ -50,6 +51,7 @@ config.substitutions += [
     ("%python", config.pcg_python),
     ("%libpcg", config.pcg_library),
     ("%models", os.path.join(config.pcg_source_dir, "test", "models")),
+    ("%pcg-opt", os.path.join(config.pcg_bin_dir, "pcg-opt")),
     ("%docs", os.path.join(config.pcg_source_dir, "docs")),
 ]
 
