@@ -220,6 +220,18 @@ TEST_F(PcgRun, JsonHoldsWhatTheTextSays) {
               HasSubstr("no times: the first 5 calls only warm up"));
 }
 
+TEST_F(PcgRun, WhatAModelReturnsDoesNotSpoilTheReport) {
+  const std::string original =
+      save("original.pt", "def forward(self):\n    return 'a'\n");
+  const std::string changed =
+      save("changed.pt", "def forward(self):\n    return '\\n" +
+                             std::string(100000, 'b') + "'\n");
+  const Result result = run({changed, "--compare", original, "--calls=1"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("call 1: result: expected a, found ?bbbb"));
+  EXPECT_LT(result.out.size(), 1000U);
+}
+
 TEST_F(PcgRun, TheEnvironmentIsAsBefore) {
   ::setenv("PCG_BACKEND", "off", 1);
   ::unsetenv("PCG_VERIFY");

@@ -47,6 +47,14 @@ std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+// Values and errors of models may be long and hold anything.
+std::string shortened(std::string text) {
+  constexpr std::size_t kLongest = 400;
+  if (text.size() > kLongest)
+    text = text.substr(0, kLongest) + "...";
+  return opt::printable(std::move(text));
+}
+
 // What a call did, for comparison.
 struct Outcome {
   IValue arguments;  // After the call.
@@ -368,9 +376,10 @@ class Tool {
       if (!expected) {
         if (!found.error.empty()) {
           progress.reset();
-          throw ToolError(found.internal ? opt::kInternal : opt::kBadInput,
-                          "call " + std::to_string(i + 1) + ": " + found.error,
-                          {options_.model, 0, 0, ""});
+          throw ToolError(
+              found.internal ? opt::kInternal : opt::kBadInput,
+              "call " + std::to_string(i + 1) + ": " + shortened(found.error),
+              {options_.model, 0, 0, ""});
         }
         continue;
       }
@@ -388,7 +397,7 @@ class Tool {
       last_found = std::move(found);
     }
     if (reference_)
-      state_difference_ = stateDifference(*reference_, model_);
+      state_difference_ = shortened(stateDifference(*reference_, model_));
   }
 
   static std::string labelled(const char* label, const std::string& what) {
@@ -437,7 +446,7 @@ class Tool {
   void addDifference(std::int64_t call, std::string what) {
     ++differing_calls_;
     if (differences_.size() < kMostDifferences)
-      differences_.emplace_back(call + 1, std::move(what));
+      differences_.emplace_back(call + 1, shortened(std::move(what)));
   }
 
   // ---- the report ----
