@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <ostream>
 #include <utility>
 
 namespace pcg::opt {
@@ -24,6 +25,19 @@ WarningForwarder::WarningForwarder(Diagnostics& diagnostics)
     : implementation_(std::make_unique<Implementation>(diagnostics)) {}
 
 WarningForwarder::~WarningForwarder() = default;
+
+ClassicNumbers::ClassicNumbers(std::ostream& out, std::ostream& err)
+    : out_(out),
+      err_(err),
+      global_before_(std::locale::global(std::locale::classic())),
+      out_before_(out.imbue(std::locale::classic())),
+      err_before_(err.imbue(std::locale::classic())) {}
+
+ClassicNumbers::~ClassicNumbers() {
+  err_.imbue(err_before_);
+  out_.imbue(out_before_);
+  std::locale::global(global_before_);
+}
 
 void loadLibraries(const std::vector<std::string>& libraries) {
   for (const std::string& library : libraries) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <iosfwd>
+#include <locale>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +23,23 @@ class WarningForwarder {
  private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
+};
+
+/// While it lives, numbers are written as in C++ source, whatever locale the
+/// program is in: by these streams and by those that are made meanwhile.
+class ClassicNumbers {
+ public:
+  ClassicNumbers(std::ostream& out, std::ostream& err);
+  ~ClassicNumbers();
+  ClassicNumbers(const ClassicNumbers&) = delete;
+  ClassicNumbers& operator=(const ClassicNumbers&) = delete;
+
+ private:
+  std::ostream& out_;
+  std::ostream& err_;
+  std::locale global_before_;
+  std::locale out_before_;
+  std::locale err_before_;
 };
 
 /// Loads libraries that define operators or classes. They stay loaded. Throws

@@ -546,6 +546,7 @@ class Tool {
 
 int runPcgOpt(int argc, const char* const* argv, std::istream& in,
               std::ostream& out, std::ostream& err) {
+  const opt::ClassicNumbers classic_numbers(out, err);
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1),
                                              argv + argc);

@@ -597,6 +597,7 @@ class Tool {
 
 int runPcgRun(int argc, const char* const* argv, std::ostream& out,
               std::ostream& err, bool terminal) {
+  const opt::ClassicNumbers classic_numbers(out, err);
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1),
                                              argv + argc);
