@@ -9,7 +9,8 @@ A test is a file `*.ir` or `*.test` with RUN lines. Beside `pcg-opt`, `pcg-run`,
     %docs    docs
     %pcg-opt the path of pcg-opt, for scripts
 
-and the usual %s, %t, %S, %T of lit.
+and the usual %s, %t, %S, %T of lit. Tests may require `cuda` (a GPU),
+`chromium`, `dot` or `localedef` (programs).
 """
 
 import ctypes
