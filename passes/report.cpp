@@ -2,6 +2,7 @@
 #include <pcg/report.h>
 
 #include <cstdio>
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 
@@ -63,6 +64,7 @@ void writeBreaks(const char* word, const std::vector<BreakReport>& breaks,
 
 std::string PartitionReport::text() const {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << segments.size()
       << (segments.size() == 1 ? " segment, " : " segments, ") << breaks.size()
       << (breaks.size() == 1 ? " break, " : " breaks, ");

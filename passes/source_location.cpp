@@ -2,8 +2,6 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <sstream>
-
 namespace pcg {
 namespace {
 
@@ -17,9 +15,7 @@ std::string fileAndLine(const SourceRange& range) {
   const auto position = (origin ? *origin : range).file_line_col();
   if (!position)
     return "";
-  std::ostringstream out;
-  out << std::get<0>(*position) << ':' << std::get<1>(*position);
-  return out.str();
+  return std::get<0>(*position) + ':' + std::to_string(std::get<1>(*position));
 }
 
 }  // namespace

@@ -291,6 +291,16 @@ TEST(Archive, RefusesBombs) {
               HasSubstr("would unpack to more than 200 times its size"));
 }
 
+TEST(Archive, RefusesFilesThatLieOverEachOther) {
+  const std::vector<std::pair<std::string, std::uint32_t>> entries(4,
+                                                                   {"m/a", 10});
+  std::string archive = zipDirectory(entries);
+  // Each claims most of the archive for itself.
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    archive[i * 49 + 20] = static_cast<char>(100);
+  EXPECT_THAT(archiveError(archive), HasSubstr("its files are larger than "));
+}
+
 TEST(Archive, Crc32IsTheUsualOne) {
   EXPECT_EQ(crc32("123456789", 9), 0xcbf43926U);
   EXPECT_EQ(crc32("", 0), 0U);

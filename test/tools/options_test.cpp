@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tools/pcg-opt/diagnostics.h"
+#include "tools/pcg-run/run_options.h"
 
 namespace pcg::opt {
 namespace {
@@ -180,6 +183,31 @@ TEST(CommandLine, HelpFitsEightyColumnsAndNamesEverything) {
   }
   EXPECT_THAT(helpText(false), testing::Not(HasSubstr("--print-alias-db")));
   EXPECT_THAT(bashCompletion(), HasSubstr("--print-ir-after="));
+}
+
+// `--name` of each entry that a help text has.
+std::vector<std::string> optionsOf(const std::string& help) {
+  std::vector<std::string> names;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("  -", 0) == 0)
+      names.push_back(line.substr(2, line.find_first_of(" =[", 2) - 2));
+  }
+  return names;
+}
+
+TEST(Documentation, NamesEveryOption) {
+  std::ifstream file(PCG_SOURCE_DIR "/docs/pcg-opt.md");
+  const std::string page{std::istreambuf_iterator<char>(file),
+                         std::istreambuf_iterator<char>()};
+  const std::size_t run = page.find("## Options of pcg-run");
+  ASSERT_NE(run, std::string::npos);
+  const std::vector<std::string> names = optionsOf(helpText(true));
+  EXPECT_GT(names.size(), 50U);
+  for (const std::string& name : names)
+    EXPECT_THAT(page.substr(0, run), HasSubstr("`" + name));
+  for (const std::string& name : optionsOf(run::helpText()))
+    EXPECT_THAT(page.substr(run), HasSubstr("`" + name));
 }
 
 TEST(Pipeline, TextsReadBack) {

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pcg/report.h>
 #include <torch/script.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <locale>
 #include <random>
 #include <sstream>
 #include <string>
@@ -184,6 +186,48 @@ TEST(PcgOpt, ResultsDoNotDependOnTheRun) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(run({"--partition", "-o", "-"}, archive).out, module.out);
   }
+}
+
+// A host program's locale, of the kind that groups digits.
+struct GroupedDigits : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(PcgOpt, ResultsDoNotDependOnTheLocale) {
+  std::string text = "graph(%x0 : Tensor):\n";
+  for (int i = 0; i < 1200; ++i) {
+    text += "  %x" + std::to_string(i + 1) + " : Tensor = aten::relu(%x" +
+            std::to_string(i) + ")\n";
+  }
+  text += "  %c : float = prim::Constant[value=0.5]()\n";
+  text += "  %s : Scalar = aten::item(%x1200)\n  return (%s, %c)\n";
+  for (const char* form :
+       {"--emit=ir", "--emit=plan", "--emit=dot", "--emit=html",
+        "--report=json", "--report", "--stats", "--remarks=all"}) {
+    const Result expected = run({"--partition", form}, text);
+    EXPECT_EQ(expected.code, 0) << expected.err;
+    const std::locale before = std::locale::global(
+        std::locale(std::locale::classic(), new GroupedDigits));
+    const Result found = run({"--partition", form}, text);
+    std::locale::global(before);
+    EXPECT_EQ(expected.out, found.out) << form;
+    EXPECT_EQ(expected.err, found.err) << form;
+  }
+}
+
+// A host program calls pcg::partition in the locale that it has chosen.
+TEST(PartitionReport, IsTheSameInEveryLocale) {
+  const std::locale before = std::locale::global(
+      std::locale(std::locale::classic(), new GroupedDigits));
+  PartitionReport report;
+  report.segments.push_back({"forward.segment_0", "forward", 2000, 1200});
+  report.eager_kernels = 1200;
+  const std::string text = report.text() + report.json();
+  std::locale::global(before);
+  EXPECT_THAT(text, AllOf(HasSubstr("1200 work-launching nodes of 2000"),
+                          HasSubstr("50.0 %"), HasSubstr("\"nodes\": 2000")));
 }
 
 TEST(PcgOpt, AModuleIsPrintedMethodByMethod) {

@@ -8,6 +8,7 @@ install(TARGETS pcg EXPORT pcgTargets
 if(TARGET pcg-opt)
   install(TARGETS pcg-opt RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
+install(TARGETS pcg-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 if(TARGET pcg-bench)
   install(TARGETS pcg-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()

@@ -53,7 +53,7 @@ endif()
 # The whole archive: operators that register themselves are named by nobody.
 pcg_add_test(pcg_passes_test SOURCES ${passes_tests}
              LIBRARIES $<LINK_LIBRARY:WHOLE_ARCHIVE,pcg_passes>)
-pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_opt_lib)
+pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_run_lib)
 pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
              LIBRARIES pcg_test_support)
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
@@ -83,6 +83,24 @@ else()
   message(STATUS "pcg_pass_benchmark is left out: Google Benchmark was not "
                  "found (libbenchmark-dev, or -Dbenchmark_DIR=...)")
 endif()
+
+# Fuzzing targets: libFuzzer's with Clang, else with a driver of their own.
+# CTest replays the corpus; `ir_reader_fuzzer -seconds=600 CORPUS` searches.
+foreach(target ir_reader command_line)
+  set(fuzzers "${PROJECT_SOURCE_DIR}/test/fuzzers")
+  pcg_add_executable(${target}_fuzzer ${fuzzers}/${target}_fuzzer.cpp)
+  target_link_libraries(${target}_fuzzer PRIVATE pcg_run_lib)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_link_options(${target}_fuzzer PRIVATE -fsanitize=fuzzer)
+    set(replay -runs=0)
+  else()
+    target_sources(${target}_fuzzer PRIVATE ${fuzzers}/driver.cpp)
+    set(replay -seconds=0)
+  endif()
+  add_test(NAME fuzzers/${target}
+    COMMAND ${target}_fuzzer ${replay} ${fuzzers}/corpus/${target})
+  set_tests_properties(fuzzers/${target} PROPERTIES TIMEOUT 300 LABELS fuzzers)
+endforeach()
 
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
@@ -134,11 +152,11 @@ endif()
 add_custom_target(check
   COMMAND "${CMAKE_CTEST_COMMAND}" --output-on-failure
   USES_TERMINAL COMMENT "Running all tests")
-foreach(target pcg-opt pcg_passes_test pcg_tools_test pcg_runtime_test
+foreach(target pcg-opt pcg-run pcg_passes_test pcg_tools_test pcg_runtime_test
         pcg_gpu_test pcg_pass_speed_test)
   if(TARGET ${target})
     add_dependencies(check ${target})
-    if(TARGET check-lit AND target STREQUAL "pcg-opt")
+    if(TARGET check-lit AND target MATCHES "^pcg-")
       add_dependencies(check-lit ${target})
     endif()
   endif()

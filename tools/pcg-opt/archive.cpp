@@ -58,6 +58,7 @@ class DirectoryReader {
     std::string bytes = readAt(directory_offset_, directory_size_);
     std::vector<ArchiveEntry> entries;
     std::uint64_t unpacked = 0;
+    std::uint64_t packed = 0;
     for (std::size_t at = 0; at < bytes.size();) {
       if (bytes.size() - at < kEntrySize ||
           number(bytes, at, 4) != kEntrySignature) {
@@ -65,6 +66,11 @@ class DirectoryReader {
       }
       ArchiveEntry entry;
       at = readEntry(bytes, at, entry);
+      // Files that lie over each other would be read again and again.
+      if (entry.packed_size > size_ - packed) {
+        damaged(name_, "its files are larger than itself");
+      }
+      packed += entry.packed_size;
       unpacked += std::max(entry.size, entry.packed_size) - entry.packed_size;
       if (unpacked > kFreeUnpackedSize + kLargestRatio * size_) {
         throw ToolError(kBadInput,

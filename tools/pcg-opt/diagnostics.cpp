@@ -174,7 +174,7 @@ void Diagnostics::note(Location where, std::string message) {
 void Diagnostics::print(const Diagnostic& diagnostic) {
   const Location& where = diagnostic.where;
   if (where.line == 0) {
-    err_ << "pcg-opt: " << toString(diagnostic.severity) << ": ";
+    err_ << program_ << ": " << toString(diagnostic.severity) << ": ";
     if (!where.file.empty())
       err_ << where.file << ": ";
     err_ << diagnostic.message << '\n';

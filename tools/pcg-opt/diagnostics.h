@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/pcg-opt/source_text.h"
@@ -68,7 +69,9 @@ class ToolError : public std::runtime_error {
 /// messages without a line. The text in braces is part of the message.
 class Diagnostics {
  public:
-  explicit Diagnostics(std::ostream& err) : err_(err) {}
+  /// Messages without a line start with the program's name.
+  explicit Diagnostics(std::ostream& err, std::string program = "pcg-opt")
+      : err_(err), program_(std::move(program)) {}
 
   void report(Diagnostic diagnostic);
   void error(Location where, std::string message);
@@ -98,6 +101,7 @@ class Diagnostics {
                        std::string_view comment);
 
   std::ostream& err_;
+  const std::string program_;
   std::size_t errors_ = 0;
   bool verifying_ = false;
   bool malformed_ = false;

@@ -35,17 +35,6 @@ std::string trimmed(std::string text) {
   return text.substr(start);
 }
 
-// A damaged model may put anything into a message.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20)
-      c = '?';
-  }
-  while (const auto invalid = findInvalidUtf8(text))
-    text[*invalid] = '?';
-  return text;
-}
-
 // `File "code/x.py", line 12` of an excerpt.
 std::string place(const std::string& text) {
   const std::size_t file = text.find("File \"");
@@ -67,6 +56,16 @@ std::string place(const std::string& text) {
 }
 
 }  // namespace
+
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20)
+      c = '?';
+  }
+  while (const auto invalid = findInvalidUtf8(text))
+    text[*invalid] = '?';
+  return text;
+}
 
 std::string briefMessage(const std::exception& error) {
   std::string text = fullMessage(error);

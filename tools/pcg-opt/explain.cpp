@@ -7,10 +7,10 @@
 #include <map>
 #include <sstream>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "passes/classify.h"
+#include "tools/pcg-opt/destinations.h"
 #include "tools/pcg-opt/ir_printer.h"
 
 namespace pcg::opt {
@@ -25,57 +25,6 @@ namespace prim = torch::jit::prim;
 std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
-
-// Where each node of a planned graph goes.
-class Destinations {
- public:
-  explicit Destinations(const Plan& plan) {
-    for (const PlannedSegment& segment : plan.segments) {
-      for (const Node* node : segment.nodes)
-        mark(node, segment.name);
-    }
-    for (const PlannedBreak& item : plan.breaks)
-      breaks_[item.node] = &item;
-  }
-
-  const PlannedBreak* breakAt(const Node* node) const {
-    return find(breaks_, node);
-  }
-
-  // A node that breaks its segment once a call reaches it.
-  const PlannedBreak* possibleBreakAt(const Node* node) const {
-    return find(possible_breaks_, node);
-  }
-
-  // The segment's name, the break's reason, or an empty string.
-  std::string labelOf(const Node* node) const {
-    const auto segment = segments_.find(node);
-    if (segment != segments_.end())
-      return segment->second;
-    const PlannedBreak* item = breakAt(node);
-    return item != nullptr ? toString(item->why.reason) : "";
-  }
-
- private:
-  using Breaks = std::unordered_map<const Node*, const PlannedBreak*>;
-
-  static const PlannedBreak* find(const Breaks& breaks, const Node* node) {
-    const auto found = breaks.find(node);
-    return found == breaks.end() ? nullptr : found->second;
-  }
-
-  void mark(const Node* node, const std::string& segment) {
-    segments_[node] = segment;
-    for (const Block* block : node->blocks()) {
-      for (const Node* inner : block->nodes())
-        mark(inner, segment);
-    }
-  }
-
-  std::unordered_map<const Node*, std::string> segments_;
-  Breaks breaks_;
-  Breaks possible_breaks_;
-};
 
 // ---- text -------------------------------------------------------------------
 

@@ -2,13 +2,9 @@
 
 #include <torch/version.h>
 
-#include <algorithm>
-#include <charconv>
-#include <functional>
-#include <sstream>
-#include <string_view>
 #include <utility>
 
+#include "tools/pcg-opt/command_line.h"
 #include "tools/pcg-opt/diagnostics.h"
 #include "tools/pcg-opt/suggest.h"
 
@@ -19,111 +15,24 @@
 namespace pcg::opt {
 namespace {
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kHelpColumn = 31;
-
-enum class Arity {
-  kFlag,           // --name
-  kValue,          // --name=value, --name value
-  kOptionalValue,  // --name, --name=value
-};
-
-struct Option {
-  std::string name;
-  Arity arity = Arity::kFlag;
-  std::string value;  // What stands for the value in the help.
-  std::string help;
-  std::function<void(ToolOptions&, const std::string&)> set;
-  bool hidden = false;
-};
-
-struct Group {
-  std::string title;
-  std::vector<Option> options;
-};
-
-[[noreturn]] void usageError(const std::string& message) {
-  throw ToolError(kBadUsage, message);
-}
+using Group = OptionGroup<ToolOptions>;
 
 // ---- values -----------------------------------------------------------------
 
-std::int64_t parseCount(const std::string& option, const std::string& text,
-                        std::int64_t least) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
-  if (result.ec != std::errc() || result.ptr != end || number < least) {
-    usageError(option + ": expected an integer of at least " +
-               std::to_string(least) + ", found '" + text + "'");
-  }
-  return number;
-}
-
-double parsePercent(const std::string& option, std::string text) {
-  if (!text.empty() && text.back() == '%')
-    text.pop_back();
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
-  if (result.ec != std::errc() || result.ptr != end ||
-      !(number >= 0 && number <= 100)) {
-    usageError(option + ": expected a percentage from 0 to 100, found '" +
-               text + "'");
-  }
-  return number;
-}
-
-bool parseSwitch(const std::string& option, const std::string& text) {
-  if (text.empty() || text == "1" || text == "true" || text == "on") {
-    return true;
-  }
-  if (text == "0" || text == "false" || text == "off")
-    return false;
-  usageError(option + ": expected 0 or 1, found '" + text + "'");
-}
-
-template <typename Choice>
-Choice parseChoice(const std::string& option, const std::string& text,
-                   const std::vector<std::pair<std::string, Choice>>& choices) {
-  std::vector<std::string> words;
-  std::string listed;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].first == text)
-      return choices[i].second;
-    words.push_back(choices[i].first);
-    if (i > 0)
-      listed += i + 1 == choices.size() ? " or " : ", ";
-    listed += choices[i].first;
-  }
-  usageError(option + ": expected " + listed + ", found '" + text + "'" +
-             didYouMean(text, words));
-}
-
-std::vector<std::string> splitList(const std::string& option,
-                                   const std::string& text) {
-  std::vector<std::string> items;
-  std::istringstream in(text);
-  for (std::string item; std::getline(in, item, ',');) {
-    if (item.empty())
-      usageError(option + ": an item of the list is empty");
-    items.push_back(item);
-  }
-  if (items.empty())
-    usageError(option + ": expected a value");
-  return items;
+std::vector<std::string> passNames() {
+  std::vector<std::string> names;
+  for (const PassInfo& info : passInfos())
+    names.push_back(info.name);
+  return names;
 }
 
 std::vector<std::string> passList(const std::string& option,
                                   const std::string& text) {
-  std::vector<std::string> names;
-  for (const PassInfo& info : passInfos())
-    names.push_back(info.name);
   std::vector<std::string> items = splitList(option, text);
   for (const std::string& item : items) {
     if (findPass(item) == nullptr) {
       usageError(option + ": unknown pass '" + item + "'" +
-                 didYouMean(item, names));
+                 didYouMean(item, passNames()));
     }
   }
   return items;
@@ -179,9 +88,7 @@ std::vector<Group> makeGroups() {
            {"o", Arity::kValue, "FILE",
             "write the result to FILE ('-', the default: standard output)",
             [](ToolOptions& o, const std::string& v) {
-              if (v.empty())
-                usageError("-o: expected a file name");
-              o.output = v;
+              o.output = parseFileName("-o", v);
               o.output_given = true;
             }},
            {"help", Arity::kFlag, "", "print this text (also -h)",
@@ -231,9 +138,7 @@ std::vector<Group> makeGroups() {
            {"load", Arity::kValue, "LIB",
             "load a library that defines operators or classes first",
             [](ToolOptions& o, const std::string& v) {
-              if (v.empty())
-                usageError("--load: expected a file name");
-              o.libraries.push_back(v);
+              o.libraries.push_back(parseFileName("--load", v));
             }},
            {"split-input-file", Arity::kOptionalValue, "MARKER",
             "IR text holds several graphs, with a line '#~-----' between them",
@@ -326,17 +231,18 @@ std::vector<Group> makeGroups() {
   groups.push_back(
       {"Output",
        {
-           {"emit", Arity::kValue, "archive|ir|plan|dot",
+           {"emit", Arity::kValue, "archive|ir|plan|dot|html",
             "the result: a TorchScript file (default with -o for a module), IR "
             "text (default otherwise), each node with its segment or the "
-            "reason "
-            "why it stays eager, or the same for Graphviz",
+            "reason why it stays eager, the same for Graphviz, or the source "
+            "as a page, each line with its segments and breaks",
             [](ToolOptions& o, const std::string& v) {
               o.emit = parseChoice<Emit>("--emit", v,
                                          {{"archive", Emit::kArchive},
                                           {"ir", Emit::kIr},
                                           {"plan", Emit::kPlan},
-                                          {"dot", Emit::kDot}});
+                                          {"dot", Emit::kDot},
+                                          {"html", Emit::kHtml}});
             }},
            {"report", Arity::kOptionalValue, "text|json",
             "print segments and breaks, with reasons and source lines: to "
@@ -438,66 +344,7 @@ const std::vector<Group>& groups() {
   return all;
 }
 
-const Option* findOption(const std::string& name) {
-  for (const Group& group : groups()) {
-    for (const Option& option : group.options) {
-      if (option.name == name)
-        return &option;
-    }
-  }
-  return nullptr;
-}
-
-std::vector<std::string> optionNames(bool with_hidden) {
-  std::vector<std::string> names;
-  for (const Group& group : groups()) {
-    for (const Option& option : group.options) {
-      if (with_hidden || !option.hidden)
-        names.push_back(option.name);
-    }
-  }
-  for (const PassInfo& info : passInfos())
-    names.push_back(info.name);
-  return names;
-}
-
-std::string dashes(const std::string& name) {
-  return (name.size() == 1 ? "-" : "--") + name;
-}
-
 // ---- help -------------------------------------------------------------------
-
-// Appends words from `column` on, indented by `indent` from the second line on.
-void wrap(std::string& out, std::size_t column, std::size_t indent,
-          const std::string& text) {
-  std::istringstream words(text);
-  bool first = true;
-  for (std::string word; words >> word; first = false) {
-    if (!first && column + 1 + word.size() > kColumns) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (!first) {
-      out += ' ';
-      ++column;
-    }
-    column += word.size();
-    std::replace(word.begin(), word.end(), '~', ' ');  // Do not break there.
-    out += word;
-  }
-  out += '\n';
-}
-
-void addEntry(std::string& out, const std::string& head,
-              const std::string& help) {
-  out += head;
-  std::size_t column = head.size();
-  if (column + 2 > kHelpColumn) {
-    out += '\n';
-    column = 0;
-  }
-  out += std::string(kHelpColumn - column, ' ');
-  wrap(out, kHelpColumn, kHelpColumn, help);
-}
 
 void addPasses(std::string& out, bool from_torch) {
   for (const PassInfo& info : passInfos()) {
@@ -524,22 +371,17 @@ std::string passListing() {
 class CommandLineReader {
  public:
   explicit CommandLineReader(const std::vector<std::string>& arguments)
-      : arguments_(arguments) {}
+      : reader_(arguments) {}
 
   ToolOptions read() {
-    bool options_ended = false;
-    while (next_ < arguments_.size()) {
-      const std::string& argument = arguments_[next_++];
-      if (options_ended || argument == "-" || argument.empty() ||
-          argument[0] != '-') {
-        addInput(argument);
-      } else if (argument == "--") {
-        options_ended = true;
-      } else {
-        readOption(argument);
-        if (options_.print_and_exit)
-          return std::move(options_);
+    while (const auto word = reader_.next()) {
+      if (!word->is_option) {
+        addInput(word->text);
+        continue;
       }
+      readOption(*word);
+      if (options_.print_and_exit)
+        return std::move(options_);
     }
     check();
     return std::move(options_);
@@ -557,50 +399,30 @@ class CommandLineReader {
     has_input_ = true;
   }
 
-  void readOption(const std::string& argument) {
-    const std::size_t start = argument[1] == '-' ? 2 : 1;
-    const std::size_t equals = argument.find('=');
-    const std::string name = argument.substr(start, equals - start);
-    std::optional<std::string> value;
-    if (equals != std::string::npos)
-      value = argument.substr(equals + 1);
-
-    const Option* option = findOption(name);
+  void readOption(const ArgumentReader::Word& word) {
+    const auto* option = findOption(groups(), word.name);
     if (option == nullptr) {
-      if (const PassInfo* pass = findPass(name)) {
-        addPassFlag(*pass, value);
-        return;
-      }
-      usageError("unknown option '" + argument.substr(0, equals) + "'" +
-                 suggestion(name));
+      const PassInfo* pass = findPass(word.name);
+      if (pass == nullptr)
+        unknownOption(word, allNames());
+      addPassFlag(*pass, word.value);
+      return;
     }
-    if (option->arity == Arity::kFlag && value) {
-      usageError(dashes(name) + " takes no value, found '" + *value + "'");
-    }
-    if (option->arity == Arity::kValue && !value)
-      value = takeValue(*option);
-    if (name == "pass-pipeline" || name == "p") {
+    const std::string value = reader_.valueFor(option->info(), word);
+    if (word.name == "pass-pipeline" || word.name == "p") {
       has_pipeline_ = true;
-    } else if (name == kPartition) {
+    } else if (word.name == kPartition) {
       has_flag_ = true;
     }
-    option->set(options_, value.value_or(""));
+    option->set(options_, value);
   }
 
-  static std::string suggestion(const std::string& name) {
-    const auto found = nearest(name, optionNames(true));
-    return found ? "; did you mean '" + dashes(*found) + "'?"
-                 : "; --help lists them";
-  }
-
-  std::string takeValue(const Option& option) {
-    const bool given =
-        next_ < arguments_.size() && arguments_[next_].rfind("--", 0) != 0;
-    if (!given) {
-      usageError(dashes(option.name) + ": expected a value (" + option.value +
-                 ")");
-    }
-    return arguments_[next_++];
+  static std::vector<std::string> allNames() {
+    std::vector<std::string> names;
+    for (const OptionInfo& option : listOptions(groups(), true))
+      names.push_back(option.name);
+    append(names, passNames());
+    return names;
   }
 
   void addPassFlag(const PassInfo& pass,
@@ -622,8 +444,7 @@ class CommandLineReader {
     }
   }
 
-  const std::vector<std::string>& arguments_;
-  std::size_t next_ = 0;
+  ArgumentReader reader_;
   ToolOptions options_;
   bool has_input_ = false;
   bool has_pipeline_ = false;
@@ -668,20 +489,7 @@ std::string helpText(bool with_hidden) {
       "  pcg-opt --partition --report model.pt -o model_pcg.pt\n"
       "  pcg-opt --partition --emit=plan model.pt\n"
       "  pcg-opt --prepare --plan --outline graph.ir\n";
-  for (const Group& group : groups()) {
-    out += "\n" + group.title + ":\n";
-    for (const Option& option : group.options) {
-      if (option.hidden && !with_hidden)
-        continue;
-      std::string head = "  " + dashes(option.name);
-      if (option.arity == Arity::kValue) {
-        head += (option.name.size() == 1 ? " " : "=") + option.value;
-      } else if (option.arity == Arity::kOptionalValue) {
-        head += "[=" + option.value + "]";
-      }
-      addEntry(out, head, option.help);
-    }
-  }
+  addGroups(out, groups(), with_hidden);
   out += "\nPasses of pcg (--plan=min-segment-size=2 sets a pass's option):\n";
   addPasses(out, false);
   out += "\nPasses of torch:\n";
@@ -702,25 +510,20 @@ std::string helpText(bool with_hidden) {
 }
 
 std::string bashCompletion() {
-  std::string words;
-  for (const std::string& name : optionNames(false)) {
-    words += (words.empty() ? "" : " ") + dashes(name);
-    const Option* option = findOption(name);
-    if (option != nullptr && option->arity == Arity::kValue &&
-        name.size() > 1) {
-      words += '=';
-    }
+  std::vector<OptionInfo> options = listOptions(groups(), false);
+  std::string passes;
+  for (const std::string& name : passNames())
+    passes += (passes.empty() ? "" : "|") + name;
+  for (OptionInfo& option : options) {
+    if (option.value == "PASS,..")
+      option.value = passes;
   }
-  std::string out = "# bash completion for pcg-opt\n_pcg_opt() {\n";
-  out += "  local word=\"${COMP_WORDS[COMP_CWORD]}\"\n";
-  out += "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '" + words +
-         "' -- \"$word\"))\n";
-  out +=
-      "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] &&\n"
-      "      compopt -o nospace\n";
-  out += "  else\n    COMPREPLY=($(compgen -f -- \"$word\"))\n  fi\n";
-  out += "}\ncomplete -o filenames -F _pcg_opt pcg-opt\n";
-  return out;
+  for (const std::string& name : passNames()) {
+    OptionInfo pass;
+    pass.name = name;
+    options.push_back(pass);
+  }
+  return bashCompletion("pcg-opt", options);
 }
 
 }  // namespace pcg::opt

@@ -17,6 +17,7 @@ enum class Emit {
   kArchive,  ///< A TorchScript file.
   kPlan,     ///< Each node with its segment, or why it stays eager.
   kDot,      ///< The same for Graphviz.
+  kHtml,     ///< The model's source as a page, each line with its segment.
 };
 
 enum class InputFormat { kAuto, kIr, kModule };

@@ -17,7 +17,8 @@
 namespace pcg::opt {
 namespace {
 
-// Read by a signal handler.
+// Read by signal handlers.
+std::string crash_message;             // NOLINT(cert-err58-cpp)
 char temporary_on_disk[PATH_MAX + 1];  // NOLINT(modernize-avoid-c-arrays)
 volatile std::sig_atomic_t has_temporary = 0;
 
@@ -31,9 +32,8 @@ extern "C" void removeTemporaryAndDie(int signal) {
 extern "C" void reportCrash(int /*signal*/) {
   if (has_temporary != 0)
     ::unlink(temporary_on_disk);
-  constexpr char kMessage[] =  // NOLINT(modernize-avoid-c-arrays)
-      "pcg-opt: internal error: the program crashed; please report it\n";
-  const auto written = ::write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  const auto written =
+      ::write(STDERR_FILENO, crash_message.data(), crash_message.size());
   (void)written;  // Nothing is left to do about it.
   ::_exit(kInternal);
 }
@@ -140,7 +140,9 @@ void OutputFile::commit() {
   forget();
 }
 
-void installSignalHandlers() {
+void installSignalHandlers(const char* program) {
+  crash_message = std::string(program) +
+                  ": internal error: the program crashed; please report it\n";
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     // What the caller ignores, as nohup does, stays ignored.
     if (std::signal(signal, removeTemporaryAndDie) == SIG_IGN) {

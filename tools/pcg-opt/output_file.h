@@ -36,6 +36,7 @@ class OutputFile {
 /// For a program's main: interrupts and crashes remove the temporary file (one
 /// OutputFile at a time is covered), a crash ends as an internal error with a
 /// message and exit code 3, and a closed pipe fails the write to it.
-void installSignalHandlers();
+/// `program` is its name in that message.
+void installSignalHandlers(const char* program);
 
 }  // namespace pcg::opt

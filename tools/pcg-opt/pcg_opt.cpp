@@ -1,7 +1,6 @@
 #include "tools/pcg-opt/pcg_opt.h"
 
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <pcg/partition.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/api/function_impl.h>
@@ -19,8 +18,10 @@
 #include <vector>
 
 #include "tools/pcg-opt/diagnostics.h"
+#include "tools/pcg-opt/environment.h"
 #include "tools/pcg-opt/error_text.h"
 #include "tools/pcg-opt/explain.h"
+#include "tools/pcg-opt/html.h"
 #include "tools/pcg-opt/input.h"
 #include "tools/pcg-opt/ir_printer.h"
 #include "tools/pcg-opt/ir_reader.h"
@@ -40,31 +41,6 @@ constexpr const char* kDefaultMarker = "# -----";
 
 // The name under which reports list the graph of an IR text.
 constexpr const char* kTextMethod = "graph";
-
-// Torch's warnings, in the form of the tool's own.
-class WarningForwarder : public c10::WarningHandler {
- public:
-  explicit WarningForwarder(Diagnostics& diagnostics)
-      : diagnostics_(diagnostics) {}
-
-  void process(const c10::Warning& warning) override {
-    const std::string& text = warning.msg();
-    diagnostics_.warning({}, "torch: " + text.substr(0, text.find('\n')));
-  }
-
- private:
-  Diagnostics& diagnostics_;
-};
-
-void loadLibraries(const std::vector<std::string>& libraries) {
-  for (const std::string& library : libraries) {
-    if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      const char* why = ::dlerror();
-      throw ToolError(kBadUsage, std::string("cannot load a library: ") +
-                                     (why != nullptr ? why : library.c_str()));
-    }
-  }
-}
 
 // The error with the input's name, unless it names a file already.
 ToolError atFile(const std::string& name, const ToolError& error) {
@@ -105,8 +81,7 @@ class Tool {
         runner_(options_, diagnostics_, err) {}
 
   int run() {
-    WarningForwarder forwarder(diagnostics_);
-    const c10::WarningUtils::WarningHandlerGuard guard(&forwarder);
+    const WarningForwarder forwarder(diagnostics_);
     try {
       loadLibraries(options_.libraries);
       if (options_.output != "-") {
@@ -175,7 +150,7 @@ class Tool {
       partition_at_ = pipeline_.size();
       pipeline_.insert(pipeline_.end(), passes.begin(), passes.end());
     }
-    if (emit_ == Emit::kPlan || emit_ == Emit::kDot) {
+    if (emit_ == Emit::kPlan || emit_ == Emit::kDot || emit_ == Emit::kHtml) {
       // What comes after the plan would make it stale.
       while (!pipeline_.empty() && pipeline_.back().pass->name != "plan") {
         pipeline_.pop_back();
@@ -221,6 +196,8 @@ class Tool {
         needs("--emit=plan");
       if (emit_ == Emit::kDot)
         needs("--emit=dot");
+      if (emit_ == Emit::kHtml)
+        needs("--emit=html");
       if (options_.report != ReportFormat::kNone)
         needs("--report");
       if (options_.stats)
@@ -239,6 +216,11 @@ class Tool {
     }
     if (options_.split_marker && is_module) {
       usageError("--split-input-file needs IR text");
+    }
+    if (options_.split_marker && emit_ == Emit::kHtml) {
+      usageError(
+          "--emit=html makes one page of one graph; it and "
+          "--split-input-file exclude each other");
     }
   }
 
@@ -329,6 +311,10 @@ class Tool {
       default:
         return printGraph(*method.graph);
     }
+  }
+
+  static std::string showPage(const std::string& name, const WorkState& state) {
+    return planHtml(name, state.methods, state.report, state.options);
   }
 
   void lookAtResult(const WorkState& state) {
@@ -428,6 +414,8 @@ class Tool {
       lookAtResult(state);
       if (!options_.verify_diagnostics)
         makeReports(state.report);
+      if (emit_ == Emit::kHtml)
+        return showPage(source.name(), state);
       return show(state.methods[0]);
     } catch (const ToolError& error) {
       report(atFile(source.name(), error));
@@ -466,6 +454,10 @@ class Tool {
     }
     if (emit_ == Emit::kArchive) {
       saveModule(*state.loaded, result());
+      return;
+    }
+    if (emit_ == Emit::kHtml) {
+      result() << showPage(input.name, state);
       return;
     }
     for (const MethodState& method : state.methods) {
@@ -554,6 +546,7 @@ class Tool {
 
 int runPcgOpt(int argc, const char* const* argv, std::istream& in,
               std::ostream& out, std::ostream& err) {
+  const opt::ClassicNumbers classic_numbers(out, err);
   try {
     const std::vector<std::string> arguments(argv + std::min(argc, 1),
                                              argv + argc);

@@ -52,6 +52,8 @@ extra = {"notes.txt": "hello", "folder/config.json": "{}"}
 torch.jit.save(model, path("model.pt"), _extra_files=extra)
 torch.jit.save(torch.jit.script(Model()), path("training.pt"))
 torch.jit.save(torch.jit.freeze(model), path("frozen.pt"))
+torch.jit.save(torch.jit.trace(Inner().eval(), torch.ones(2, 4)),
+               path("traced.pt"))
 torch.save(Model().state_dict(), path("weights.pt"))
 torch.save({}, path("pickle.pt"), _use_new_zipfile_serialization=False)
 
