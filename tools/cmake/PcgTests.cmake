@@ -59,6 +59,14 @@ pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 
+# Random programs, original and partitioned in lockstep.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/test/fuzz/*.cpp")
+if(fuzz_sources)
+  pcg_add_executable(pcg_fuzz ${fuzz_sources})
+  target_link_libraries(pcg_fuzz PRIVATE pcg)
+endif()
+
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
   add_test(NAME consumer
@@ -102,7 +110,7 @@ add_custom_target(check
   COMMAND "${CMAKE_CTEST_COMMAND}" --output-on-failure
   USES_TERMINAL COMMENT "Running all tests")
 foreach(target pcg-opt pcg_passes_test pcg_tools_test pcg_runtime_test
-        pcg_gpu_test)
+        pcg_gpu_test pcg_fuzz)
   if(TARGET ${target})
     add_dependencies(check ${target})
     if(TARGET check-lit AND target STREQUAL "pcg-opt")
