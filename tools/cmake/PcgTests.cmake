@@ -102,6 +102,15 @@ foreach(target ir_reader command_line)
   set_tests_properties(fuzzers/${target} PROPERTIES TIMEOUT 300 LABELS fuzzers)
 endforeach()
 
+
+# Random programs, original and partitioned in lockstep.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/test/fuzz/*.cpp")
+if(fuzz_sources)
+  pcg_add_executable(pcg_fuzz ${fuzz_sources})
+  target_link_libraries(pcg_fuzz PRIVATE pcg)
+endif()
+
 # The installed package, as a user meets it.
 if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
   add_test(NAME consumer
@@ -153,7 +162,7 @@ add_custom_target(check
   COMMAND "${CMAKE_CTEST_COMMAND}" --output-on-failure
   USES_TERMINAL COMMENT "Running all tests")
 foreach(target pcg-opt pcg-run pcg_passes_test pcg_tools_test pcg_runtime_test
-        pcg_gpu_test pcg_pass_speed_test)
+        pcg_gpu_test pcg_pass_speed_test pcg_fuzz)
   if(TARGET ${target})
     add_dependencies(check ${target})
     if(TARGET check-lit AND target MATCHES "^pcg-")
