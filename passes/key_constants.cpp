@@ -44,7 +44,8 @@ class Finder {
         found_.push_back({node, std::move(sources)});
         sources = {node};
       }
-      constant_[node->output()] = std::move(sources);
+      for (const Value* output : node->outputs())
+        constant_[output] = sources;
     }
   }
 
@@ -68,23 +69,34 @@ class Finder {
             [this](const Value* input) { return isConstant(input); })) {
       return false;
     }
+    if (isMutableContainer(*node.output()->type()) &&
+        !staysAsBuilt(node.output())) {
+      return false;
+    }
     switch (node.kind()) {
       case prim::ListConstruct:
-        return staysAsBuilt(node.output());
       case prim::TupleConstruct:
         return true;
       default:
         return node.kind().is_aten() &&
-               node.output()->type()->kind() == c10::TypeKind::TensorType &&
+               isTensorOrList(*node.output()->type()) &&
                writtenInputs(node).empty() && !hasSideEffectsDeep(node) &&
                !drawsRandomNumbers(node);
     }
+  }
+
+  static bool isTensorOrList(const c10::Type& type) {
+    return type.kind() == c10::TypeKind::TensorType ||
+           (type.kind() == c10::TypeKind::ListType &&
+            type.containedType(0)->kind() == c10::TypeKind::TensorType);
   }
 
   // A list that operators read in place, and that nobody else can reach.
   static bool staysAsBuilt(const Value* list) {
     return std::all_of(
         list->uses().begin(), list->uses().end(), [](const auto& use) {
+          if (use.user->kind() == prim::ListUnpack)
+            return true;
           const auto written = writtenInputs(*use.user);
           return use.user->kind().is_aten() &&
                  use.user->maybeSchema() != nullptr &&

@@ -3,9 +3,12 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
+#include "runtime/device_tensors.h"
+#include "runtime/key.h"
 #include "runtime/slots.h"
 
 namespace pcg {
@@ -23,6 +26,34 @@ bool isPlain(const at::Tensor& tensor) {
          !tensor.requires_grad();
 }
 
+std::optional<std::uint32_t> versionOf(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_inference())
+    return std::nullopt;
+  return static_cast<std::uint32_t>(tensor._version());
+}
+
+bool isUnwritten(const KeyConstants::Kept& kept, bool never_written) {
+  bool unwritten = true;
+  std::size_t next = 0;
+  forEachTensor(kept.value, [&](const at::Tensor& tensor) {
+    const auto& then = kept.versions[next++];
+    unwritten &=
+        isPlain(tensor) && (then ? then == versionOf(tensor) : never_written);
+  });
+  return unwritten;
+}
+
+// Whether `holds` is true of all tensors.
+template <typename Predicate>
+bool allTensors(const std::vector<KeyConstants::Kept>& made, Predicate holds) {
+  bool all = true;
+  for (const KeyConstants::Kept& kept : made) {
+    forEachTensor(kept.value,
+                  [&](const at::Tensor& tensor) { all &= holds(tensor); });
+  }
+  return all;
+}
+
 }  // namespace
 
 bool KeyConstants::Recorder::recall(const Node&, std::vector<IValue>&) {
@@ -33,17 +64,17 @@ void KeyConstants::Recorder::keep(const Node& node,
                                   const std::vector<IValue>& results) {
   if (candidates_.count(&node) == 0)
     return;
-  const at::Tensor& tensor = results[0].toTensor();
-  std::optional<std::uint32_t> version;
-  if (tensor.defined() && !tensor.is_inference())
-    version = static_cast<std::uint32_t>(tensor._version());
-  kept_[&node].push_back({tensor, version});
+  Kept kept{results[0], {}};
+  forEachTensor(kept.value, [&](const at::Tensor& tensor) {
+    kept.versions.push_back(versionOf(tensor));
+  });
+  kept_[&node].push_back(std::move(kept));
 }
 
 bool KeyConstants::Presets::recall(const Node& node,
                                    std::vector<IValue>& results) {
-  const auto it = constants_.tensors_.find(&node);
-  if (it == constants_.tensors_.end())
+  const auto it = constants_.values_.find(&node);
+  if (it == constants_.values_.end())
     return false;
   results.assign(1, it->second.at(next_[&node]++));
   return true;
@@ -56,15 +87,9 @@ std::unordered_set<const Node*> KeyConstants::Recorder::constant() const {
   std::unordered_set<const Node*> nodes;
   for (const auto& [node, made] : kept_) {
     const bool never_written = candidates_.at(node).never_written;
-    const bool unwritten =
-        std::all_of(made.begin(), made.end(), [&](const Kept& kept) {
-          if (!isPlain(kept.tensor))
-            return false;
-          return kept.version
-                     ? *kept.version ==
-                           static_cast<std::uint32_t>(kept.tensor._version())
-                     : never_written;
-        });
+    const bool unwritten = std::all_of(
+        made.begin(), made.end(),
+        [&](const Kept& kept) { return isUnwritten(kept, never_written); });
     if (unwritten)
       nodes.insert(node);
   }
@@ -82,6 +107,27 @@ std::unordered_set<const Node*> KeyConstants::Recorder::constant() const {
   return nodes;
 }
 
+namespace {
+
+// A tensor of the same layout in memory of its own; the copy is yet to be made.
+at::Tensor copyTo(CaptureBackend& backend, const at::Tensor& tensor,
+                  std::vector<CopyOperation>& copies) {
+  const std::size_t bytes = extentBytes(tensor);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                             backend.allocate(bytes), nullptr, false);
+  TensorLayout layout = TensorLayout::of(tensor);
+  layout.offset = 0;
+  at::Tensor copy = tensorOver(storage, layout);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  if (bytes != 0) {
+    copies.push_back({storage.mutable_data(), tensor.const_data_ptr(), bytes});
+  }
+  return copy;
+}
+
+}  // namespace
+
 KeyConstants KeyConstants::from(Recorder recorder, CaptureBackend& backend,
                                 std::vector<Culprit>& culprits) {
   const auto isCulprit = [&](const Node* node) {
@@ -98,39 +144,28 @@ KeyConstants KeyConstants::from(Recorder recorder, CaptureBackend& backend,
       continue;
     // What lies in host memory beside a GPU's segment is made again by the
     // capture: it need not be in a graph, and comes out the same.
-    const bool on_device =
-        std::all_of(made.begin(), made.end(), [&](const Kept& kept) {
-          return kept.tensor.device() == backend.device();
-        });
-    const bool on_host =
-        std::none_of(made.begin(), made.end(), [&](const Kept& kept) {
-          return kept.tensor.device() == backend.device();
-        });
-    if (on_host)
+    const auto isOnDevice = [&](const at::Tensor& tensor) {
+      return tensor.device() == backend.device();
+    };
+    if (allTensors(made, std::not_fn(isOnDevice)))
       settled.push_back(node);
-    if (!on_device)
+    if (!allTensors(made, isOnDevice))
       continue;
-    const bool large =
-        std::any_of(made.begin(), made.end(), [](const Kept& kept) {
-          return extentBytes(kept.tensor) > kLargeBytes;
-        });
-    if (large && !isCulprit(node))
+    const bool small = allTensors(made, [](const at::Tensor& tensor) {
+      return extentBytes(tensor) <= kLargeBytes;
+    });
+    if (!small && !isCulprit(node))
       continue;
     settled.push_back(node);
     for (const Kept& kept : made) {
-      const std::size_t bytes = extentBytes(kept.tensor);
-      const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
-                                 backend.allocate(bytes), nullptr, false);
-      TensorLayout layout = TensorLayout::of(kept.tensor);
-      layout.offset = 0;
-      at::Tensor copy = tensorOver(storage, layout);
-      if (kept.tensor.unsafeGetTensorImpl()->is_wrapped_number())
-        copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-      if (bytes != 0) {
-        copies.push_back(
-            {storage.mutable_data(), kept.tensor.const_data_ptr(), bytes});
-      }
-      constants.tensors_[node].push_back(std::move(copy));
+      std::vector<at::Tensor> own;
+      forEachTensor(kept.value, [&](const at::Tensor& tensor) {
+        own.push_back(copyTo(backend, tensor, copies));
+      });
+      std::size_t next = 0;
+      constants.values_[node].push_back(withTensors(kept.value, own, next));
+      constants.tensors_.insert(constants.tensors_.end(), own.begin(),
+                                own.end());
     }
   }
   backend.enterStream();
@@ -147,17 +182,14 @@ KeyConstants KeyConstants::from(Recorder recorder, CaptureBackend& backend,
 
 bool KeyConstants::holds(const at::Tensor& tensor) const {
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  return std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& entry) {
-    return std::any_of(
-        entry.second.begin(), entry.second.end(), [&](const auto& constant) {
-          return constant.storage().unsafeGetStorageImpl() == storage;
-        });
-  });
+  return std::any_of(
+      tensors_.begin(), tensors_.end(), [&](const at::Tensor& constant) {
+        return constant.storage().unsafeGetStorageImpl() == storage;
+      });
 }
 
 void KeyConstants::addTo(std::vector<at::Tensor>& tensors) const {
-  for (const auto& [node, made] : tensors_)
-    tensors.insert(tensors.end(), made.begin(), made.end());
+  tensors.insert(tensors.end(), tensors_.begin(), tensors_.end());
 }
 
 }  // namespace pcg

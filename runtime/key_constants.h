@@ -14,19 +14,18 @@
 
 namespace pcg {
 
-/// The tensors of one key that depend on nothing but the key (see
-/// findKeyConstants), kept from the warm-up call for the capture. The capture
-/// then neither runs the operators that make them nor replays their kernels.
-/// Each operator's tensors are in the order in which a call makes them, which
-/// is a function of the key too.
-/// Thread safety: none.
+/// The tensors, and lists of tensors, of one key that depend on nothing but the
+/// key (see findKeyConstants), kept from the warm-up call for the capture. The
+/// capture then neither runs the operators that make them nor replays their
+/// kernels. Each operator's tensors are in the order in which a call makes
+/// them, which is a function of the key too. Thread safety: none.
 class KeyConstants {
  public:
-  /// What a node made in a warm-up call.
+  /// What a node made in a warm-up call: a tensor, or a list of them.
   struct Kept {
-    at::Tensor tensor;
-    /// When it was made; none where the tensor does not count its writes.
-    std::optional<std::uint32_t> version;
+    c10::IValue value;
+    /// Of each tensor when it was made; none where it does not count writes.
+    std::vector<std::optional<std::uint32_t>> versions;
   };
 
   /// A node that may make constants.
@@ -83,7 +82,8 @@ class KeyConstants {
   void addTo(std::vector<at::Tensor>& tensors) const;
 
  private:
-  std::unordered_map<const torch::jit::Node*, std::vector<at::Tensor>> tensors_;
+  std::unordered_map<const torch::jit::Node*, std::vector<c10::IValue>> values_;
+  std::vector<at::Tensor> tensors_;  // those of all values
 };
 
 }  // namespace pcg

@@ -90,6 +90,19 @@ def forward(self, x):
   EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
 }
 
+TEST(KeyConstants, MayBeLists) {
+  ModulePair pair(R"(
+def forward(self, x):
+    rows, columns = torch.meshgrid([torch.arange(x.shape[0]),
+                                    torch.arange(x.shape[1])])
+    parts = torch.arange(8.0).split(4)
+    return torch.relu(x) + rows * columns + parts[1]
+)");
+  callInTurns(pair);
+  EXPECT_EQ(1, totalsOf(pair.partitioned).segments);
+  EXPECT_EQ(6, totalsOf(pair.partitioned).replays);
+}
+
 TEST(KeyConstants, FollowTheTripsOfALoop) {
   ModulePair pair(R"(
 def forward(self, x):
