@@ -80,9 +80,13 @@ class CaptureBackend {
   /// current stream. Destinations must not overlap any source.
   virtual void copy(const std::vector<CopyOperation>& operations) = 0;
 
-  /// Memory for slots, uninitialized, owned by the returned storage and
-  /// allocated outside any capture pool.
+  /// Uninitialized memory outside any capture pool, for whoever holds it last:
+  /// the same as any operator's result on the caller's current stream.
   virtual at::DataPtr allocate(std::size_t bytes) = 0;
+
+  /// Uninitialized memory that only captured work uses. When it is released,
+  /// nothing gets it before the backend's work on any stream is done with it.
+  virtual at::DataPtr allocateSlot(std::size_t bytes) = 0;
 
   /// To be called once before each replay or copy sequence: orders the caller's
   /// current stream after all earlier replays of this backend. Cheap when the

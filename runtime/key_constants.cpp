@@ -114,7 +114,7 @@ at::Tensor copyTo(CaptureBackend& backend, const at::Tensor& tensor,
                   std::vector<CopyOperation>& copies) {
   const std::size_t bytes = extentBytes(tensor);
   const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
-                             backend.allocate(bytes), nullptr, false);
+                             backend.allocateSlot(bytes), nullptr, false);
   TensorLayout layout = TensorLayout::of(tensor);
   layout.offset = 0;
   at::Tensor copy = tensorOver(storage, layout);

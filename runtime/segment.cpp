@@ -48,6 +48,19 @@ std::optional<std::uint32_t> versionOf(const at::Tensor& tensor) {
   return static_cast<std::uint32_t>(tensor._version());
 }
 
+std::optional<std::uint32_t> versionOf(const IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined())
+    return std::nullopt;
+  return versionOf(value.toTensor());
+}
+
+// A graph's writes go past the counter by which autograd notices that a tensor
+// it saved has changed.
+void bumpVersion(const at::Tensor& tensor) {
+  if (!tensor.is_inference())
+    tensor.unsafeGetTensorImpl()->bump_version();
+}
+
 bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().unsafeGetStorageImpl() ==
          b.storage().unsafeGetStorageImpl();
@@ -241,6 +254,7 @@ struct SegmentRunner::Key {
   // Learnt by the warm-up call.
   std::vector<const void*> addresses;
   std::vector<bool> written;
+  std::vector<std::size_t> written_bound;  // of the bound values
   std::vector<bool> weights;
   std::vector<bool> moving;  // known to change their address
   KeyConstants constants;
@@ -416,6 +430,9 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
     key.weights.insert(key.weights.end(), count, definition_->weights[i]);
   }
   key.moving.assign(flat_.tensors.size(), false);
+  std::vector<std::optional<std::uint32_t>> bound_versions;
+  for (const IValue& value : bound_.values())
+    bound_versions.push_back(versionOf(value));
 
   std::vector<IValue> outputs;
   std::vector<Culprit> culprits;
@@ -437,6 +454,11 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
     const auto version = versionOf(flat_.tensors[i]);
     key.written.push_back(version && versions[i] ? *version != *versions[i]
                                                  : maybe_written[i]);
+  }
+  key.written_bound.clear();
+  for (std::size_t i = 0; i < bound_versions.size(); ++i) {
+    if (versionOf(bound_.values()[i]) != bound_versions[i])
+      key.written_bound.push_back(i);
   }
   key.state = Key::State::kSeen;
   const auto stayEager = [&](const char* reason) {
@@ -518,8 +540,9 @@ bool SegmentRunner::bindInputs(Key& key, Capture& capture,
     } else {
       input.kind = Capture::Input::Kind::kSlot;
       input.write_back = key.written[i];
-      input.slot = c10::Storage(c10::Storage::use_byte_size_t(), input.bytes,
-                                backend.allocate(input.bytes), nullptr, false);
+      input.slot =
+          c10::Storage(c10::Storage::use_byte_size_t(), input.bytes,
+                       backend.allocateSlot(input.bytes), nullptr, false);
     }
     capture.inputs.push_back(std::move(input));
   }
@@ -782,6 +805,13 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
       kept[i] = flat_.tensors[i];
     }
   }
+  std::vector<at::Tensor> written;
+  for (std::size_t i = 0; i < key.written.size(); ++i) {
+    if (key.written[i])
+      written.push_back(flat_.tensors[i]);
+  }
+  for (const std::size_t i : key.written_bound)
+    written.push_back(bound_.values()[i].toTensor());
   std::vector<IValue>().swap(inputs);
   flat_.tensors.clear();
   for (Capture::Group& group : capture.groups) {
@@ -794,6 +824,8 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
   ++key.replays;
   if (!write_backs.empty())
     backend.copy(write_backs);
+  for (const at::Tensor& tensor : written)
+    bumpVersion(tensor);
 
   // Storages first: several outputs may lie in one.
   std::vector<c10::Storage> storages;

@@ -103,29 +103,30 @@ SegmentSequence::SegmentSequence(SequenceState state)
 
 SegmentSequence::~SegmentSequence() = default;
 
-SegmentSequence::Context* SegmentSequence::contextOfThread() {
-  // Most threads call one module again and again.
+std::shared_ptr<SegmentSequence::Context> SegmentSequence::contextOfThread() {
+  // Most threads call one module again and again. What another thread dropped
+  // is not found again.
   thread_local struct {
     std::uint64_t sequence = 0;
-    std::uint64_t generation = 0;
-    Context* context = nullptr;
+    std::weak_ptr<Context> context;
   } last;
-  const std::uint64_t generation = generation_.load(std::memory_order_acquire);
-  if (last.sequence == id_ && last.generation == generation) {
-    return last.context;
+  if (last.sequence == id_) {
+    if (auto context = last.context.lock())
+      return context;
   }
-  last.context = findContext();
-  last.sequence = last.context == nullptr ? 0 : id_;
-  last.generation = generation_.load(std::memory_order_acquire);
-  return last.context;
+  auto context = findContext();
+  last.sequence = id_;
+  last.context = context;
+  return context;
 }
 
-SegmentSequence::Context* SegmentSequence::findContext() {
+std::shared_ptr<SegmentSequence::Context> SegmentSequence::findContext() {
   const auto& token = threadToken();
+  std::shared_ptr<Context> dropped;  // goes after the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& context : contexts_) {
     if (context->thread.lock() == token)
-      return context.get();
+      return context;
   }
   if (contexts_.size() >= kMostContexts) {
     const auto dead = std::find_if(
@@ -135,12 +136,12 @@ SegmentSequence::Context* SegmentSequence::findContext() {
       ++calls_without_context_;
       return nullptr;
     }
+    dropped = std::move(*dead);
     contexts_.erase(dead);
-    generation_.fetch_add(1, std::memory_order_release);
   }
   contexts_.push_back(
-      std::make_unique<Context>(state_, backend_, definitions_));
-  return contexts_.back().get();
+      std::make_shared<Context>(state_, backend_, definitions_));
+  return contexts_.back();
 }
 
 std::size_t SegmentSequence::indexOf(const IValue& name) const {
@@ -155,7 +156,7 @@ std::size_t SegmentSequence::indexOf(const IValue& name) const {
 std::vector<IValue> SegmentSequence::run(const IValue& module,
                                          const IValue& name,
                                          std::vector<IValue> inputs) {
-  if (Context* context = contextOfThread()) {
+  if (const auto context = contextOfThread()) {
     return context->runner(name, *this).run(module, std::move(inputs));
   }
   const SegmentDefinition& definition = *definitions_[indexOf(name)];
@@ -204,9 +205,9 @@ std::string SegmentSequence::report() const {
 }
 
 void SegmentSequence::reset() {
+  std::vector<std::shared_ptr<Context>> dropped;  // goes after the lock
   const std::lock_guard<std::mutex> lock(mutex_);
-  contexts_.clear();
-  generation_.fetch_add(1, std::memory_order_release);
+  dropped.swap(contexts_);
   calls_without_context_ = 0;
 }
 

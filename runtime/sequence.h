@@ -3,7 +3,6 @@
 #include <ATen/core/ivalue.h>
 #include <torch/custom_class.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -45,8 +44,8 @@ class SegmentSequence : public torch::CustomClassHolder {
   /// are followed by their parts.
   std::string report() const;
 
-  /// Drops all captures, warm-ups and statistics. No other thread may be in a
-  /// call.
+  /// Drops all captures, warm-ups and statistics. A call that another thread is
+  /// in ends with what it began with; that goes when the call ends.
   void reset();
 
   const SequenceState& state() const { return state_; }
@@ -54,18 +53,17 @@ class SegmentSequence : public torch::CustomClassHolder {
  private:
   struct Context;
 
-  Context* contextOfThread();
-  Context* findContext();
+  std::shared_ptr<Context> contextOfThread();
+  std::shared_ptr<Context> findContext();
   std::size_t indexOf(const c10::IValue& name) const;
 
   const std::uint64_t id_;
-  std::atomic<std::uint64_t> generation_{0};  // counts dropped contexts
   SequenceState state_;
   Backend backend_;
   std::vector<std::shared_ptr<const SegmentDefinition>> definitions_;
   std::unordered_map<std::string, std::size_t> index_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<Context>> contexts_;
   std::int64_t calls_without_context_ = 0;
 };
 

@@ -417,6 +417,43 @@ Contents inspect(cudaGraph_t graph) {
 }
 
 // What the backend's graphs need for as long as one of them lives.
+// The streams that one backend's work has run on.
+// Thread safety: any thread; memory may be released on another one.
+class StreamsUsed {
+ public:
+  void add(CUDAStream stream) {
+    if (last_ && *last_ == stream)
+      return;
+    last_ = stream;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::find(all_.begin(), all_.end(), stream) == all_.end())
+      all_.push_back(stream);
+  }
+
+  // Keeps the memory, once it is freed, from others until all are done.
+  void recordOn(const at::DataPtr& memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const CUDAStream stream : all_)
+      allocator::recordStream(memory, stream);
+  }
+
+ private:
+  std::optional<CUDAStream> last_;  // only for the backend's own thread
+  std::mutex mutex_;
+  std::vector<CUDAStream> all_;
+};
+
+// Slot memory on its way back to the allocator.
+struct SlotMemory {
+  at::DataPtr memory;
+  std::shared_ptr<StreamsUsed> streams;
+
+  static void release(void* context) {
+    const std::unique_ptr<SlotMemory> slot(static_cast<SlotMemory*>(context));
+    ignoringErrors([&] { slot->streams->recordOn(slot->memory); });
+  }
+};
+
 struct Resources {
   explicit Resources(c10::Device where)
       : device(where), stream(where.index()), workspaces(stream.get()) {}
@@ -434,6 +471,7 @@ struct Resources {
   OwnStream stream;
   Workspaces workspaces;
   StreamOrder order;  // of replays and copies
+  std::shared_ptr<StreamsUsed> streams = std::make_shared<StreamsUsed>();
 };
 
 class CudaGraph final : public CapturedGraph {
@@ -615,9 +653,19 @@ class CudaBackend final : public CaptureBackend {
     return allocator::get()->allocate(bytes);
   }
 
+  at::DataPtr allocateSlot(std::size_t bytes) override {
+    auto slot = std::make_unique<SlotMemory>();
+    slot->memory = allocate(bytes);
+    slot->streams = resources_->streams;
+    void* data = slot->memory.get();
+    return {data, slot.release(), &SlotMemory::release, device_};
+  }
+
   void enterStream() override {
     const c10::cuda::CUDAGuard guard(device_);
-    resources_->order.enter(c10::cuda::getCurrentCUDAStream(device_.index()));
+    const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+    resources_->streams->add(stream);
+    resources_->order.enter(stream);
   }
 
   std::size_t poolBytes() const override {

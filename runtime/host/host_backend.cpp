@@ -524,6 +524,10 @@ class HostBackend final : public CaptureBackend {
     return c10::GetAllocator(c10::kCPU)->allocate(bytes);
   }
 
+  at::DataPtr allocateSlot(std::size_t bytes) override {
+    return allocate(bytes);
+  }
+
   void enterStream() override {}
 
   std::size_t poolBytes() const override { return *pool_; }

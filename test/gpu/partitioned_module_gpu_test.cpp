@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/Sleep.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
@@ -8,6 +10,7 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "runtime/host_read.h"
 #include "test/support/module_pair.h"
@@ -232,6 +235,41 @@ TEST_F(GpuModule, ResultsOnOtherStreamsAreRight) {
     EXPECT_EQ("", difference(module.forward({x}), partitioned.forward({x})));
   }
   EXPECT_GT(totalsOf(partitioned).replays, 0);
+}
+
+// Memory that a replay on one stream uses must not be given to work on another
+// before the replay is done.
+TEST_F(GpuModule, ResetWaitsForReplaysOnOtherStreams) {
+  ModulePair pair(R"(
+def forward(self, x):
+    return torch.tanh(x) * 2.0 + torch.relu(x)
+)",
+                  {}, kGpu);
+  const at::NoGradGuard no_grad;
+  const auto make = [](double value) {
+    return at::full({1 << 20}, value, kGpu);
+  };
+  for (int i = 0; i < 4; ++i)
+    pair.partitioned.forward({make(i)});
+  const at::Tensor x = make(0.5);
+  const at::Tensor expected = at::tanh(x) * 2.0 + at::relu(x);
+  at::cuda::getCurrentCUDAStream().synchronize();
+  const auto other = at::cuda::getStreamFromPool(false, 0);
+  IValue result;
+  {
+    const c10::cuda::CUDAStreamGuard guard(other);
+    at::cuda::sleep(200'000'000);
+    result = pair.partitioned.forward({x});
+  }
+  const IValue sequence = pair.partitioned.attr("pcg_sequence");
+  torch::jit::Object(sequence.toObject()).run_method("reset");
+  std::vector<at::Tensor> later;
+  for (int i = 0; i < 8; ++i)
+    later.push_back(make(7.0));
+  other.synchronize();
+  EXPECT_TRUE(at::equal(expected, result.toTensor()));
+  for (const at::Tensor& tensor : later)
+    EXPECT_TRUE(at::equal(tensor, make(7.0)));
 }
 
 TEST_F(GpuModule, EachThreadGetsItsOwnResults) {

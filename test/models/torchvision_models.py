@@ -58,35 +58,38 @@ VISION = [image(1, 3, 96, 96), image(2, 3, 64, 96)]
 SQUARE = [image(1, 3, 224, 224), image(2, 3, 224, 224)]
 DETECTION = [image_list((96, 128)), image_list((128, 96), (96, 96))]
 MODELS = {
-    "resnet50": (classification("resnet50"), VISION, 1, 0, 1.0),
-    "efficientnet_b0": (classification("efficientnet_b0"), VISION, 1, 0, 1.0),
-    "vit_b_16": (classification("vit_b_16"), SQUARE, 1, 0, 1.0),
-    "swin_t": (classification("swin_t"), VISION, 1, 0, 1.0),
+    "resnet50": (classification("resnet50"), VISION, 1, 0, 0.95),
+    "efficientnet_b0": (classification("efficientnet_b0"), VISION, 1, 0, 0.95),
+    "vit_b_16": (classification("vit_b_16"), SQUARE, 1, 0, 0.95),
+    "swin_t": (classification("swin_t"), VISION, 1, 0, 0.95),
     "raft_small": (
         lambda: torchvision.models.optical_flow.raft_small(
             weights=None).eval(),
-        [image_pair(1, 3, 128, 128), image_pair(1, 3, 128, 136)], 1, 0, 1.0),
+        [image_pair(1, 3, 128, 128), image_pair(1, 3, 128, 136)], 1, 0, 0.95),
     "deeplabv3_resnet50": (
         lambda: torchvision.models.segmentation.deeplabv3_resnet50(
-            weights=None, weights_backbone=None).eval(), VISION, 1, 0, 1.0),
+            weights=None, weights_backbone=None).eval(), VISION, 1, 0, 0.95),
     "ssdlite320_mobilenet_v3_large": (
-        detection("ssdlite320_mobilenet_v3_large", score_thresh=0.005),
-        DETECTION, None, None, 0.8),
+        detection("ssdlite320_mobilenet_v3_large", score_thresh=0.005,
+                  detections_per_img=10), DETECTION, None, None, 0.8),
     "fasterrcnn_resnet50_fpn": (
         detection("fasterrcnn_resnet50_fpn", min_size=128, max_size=192,
-                  box_score_thresh=0.005), DETECTION, None, None, 0.8),
+                  box_score_thresh=0.005,
+                  box_detections_per_img=10), DETECTION, None, None, 0.8),
     "maskrcnn_resnet50_fpn": (
         detection("maskrcnn_resnet50_fpn", min_size=128, max_size=192,
-                  box_score_thresh=0.005), DETECTION, None, None, 0.8),
+                  box_score_thresh=0.005,
+                  box_detections_per_img=10), DETECTION, None, None, 0.8),
     "keypointrcnn_resnet50_fpn": (
         detection("keypointrcnn_resnet50_fpn", min_size=128, max_size=192,
-                  box_score_thresh=0.005), DETECTION, None, None, 0.8),
+                  box_score_thresh=0.005,
+                  box_detections_per_img=10), DETECTION, None, None, 0.8),
     "retinanet_resnet50_fpn": (
         detection("retinanet_resnet50_fpn", min_size=128, max_size=192,
-                  score_thresh=0.005), DETECTION, None, None, 0.8),
+                  score_thresh=0.005, detections_per_img=10), DETECTION, None, None, 0.8),
     "fcos_resnet50_fpn": (
         detection("fcos_resnet50_fpn", min_size=128, max_size=192,
-                  score_thresh=0.005), DETECTION, None, None, 0.8),
+                  score_thresh=0.005, detections_per_img=10), DETECTION, None, None, 0.8),
 }
 
 

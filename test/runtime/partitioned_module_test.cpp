@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <atomic>
 #include <cstdint>
 #include <sstream>
 #include <thread>
@@ -98,6 +99,55 @@ def forward(self, x, d):
   for (int i = 0; i < 5; ++i)
     pair.call({at::randn({3, 4}), at::randn({3, 4})});
   EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+// Autograd finds by a version counter that a tensor it saved has changed.
+TEST(PartitionedModule, ReplaysCountAsWrites) {
+  ModulePair pair(R"(
+def forward(self, x):
+    self.total.add_(x.sum())
+    x.mul_(0.5)
+    return x.exp().sum(-1) + self.total
+)",
+                  {{"total", at::zeros({1})}});
+  const at::Tensor total = pair.partitioned.attr("total").toTensor();
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = at::randn({3, 4});
+    const auto before = x._version();
+    const auto total_before = total._version();
+    pair.partitioned.forward({x});
+    EXPECT_GT(x._version(), before) << i;
+    EXPECT_GT(total._version(), total_before) << i;
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(PartitionedModule, MayBeResetWhileOtherThreadsCallIt) {
+  ModulePair pair(R"(
+def forward(self, x):
+    h = torch.relu(x) * 2.0
+    s = float(h.sum().item())
+    return torch.tanh(h) * s
+)");
+  std::atomic<bool> done{false};
+  std::thread resetting([&] {
+    const at::NoGradGuard no_grad;
+    while (!done) {
+      pair.partitioned.run_method("forward", at::ones({2, 2}));
+      const IValue sequence = pair.partitioned.attr("pcg_sequence");
+      torch::jit::Object(sequence.toObject()).run_method("reset");
+    }
+  });
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 300; ++i) {
+    const at::Tensor x = at::full({3, 4}, 1.0 + i);
+    EXPECT_TRUE(at::equal(pair.original.forward({x}).toTensor(),
+                          pair.partitioned.forward({x}).toTensor()))
+        << i;
+  }
+  done = true;
+  resetting.join();
 }
 
 TEST(PartitionedModule, OverlappingInputsOfWhichOneIsWrittenAreExact) {
