@@ -40,9 +40,12 @@ class Finder {
         if (known != constant_.end())
           join(sources, known->second);
       }
-      if (!isGlue(*node)) {
-        found_.push_back({node, std::move(sources)});
-        sources = {node};
+      if (node->kind().is_aten()) {
+        const bool glue =
+            classifyOperator(*node, options_).kind == CaptureClass::kGlue;
+        found_.push_back({node, sources, glue});
+        if (!glue)
+          sources = {node};
       }
       for (const Value* output : node->outputs())
         constant_[output] = sources;
@@ -103,11 +106,6 @@ class Finder {
                  std::find(written.begin(), written.end(), use.offset) ==
                      written.end();
         });
-  }
-
-  bool isGlue(const Node& node) const {
-    return !node.kind().is_aten() ||
-           classifyOperator(node, options_).kind == CaptureClass::kGlue;
   }
 
   Provenance provenance_;

@@ -14,6 +14,7 @@ namespace pcg {
 struct KeyConstant {
   const torch::jit::Node* node = nullptr;
   std::vector<const torch::jit::Node*> sources;
+  bool glue = false;  ///< A view and the like: has no memory of its own.
 };
 
 /// Finds the operators of a segment whose tensor depends on nothing but the

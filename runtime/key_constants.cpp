@@ -149,7 +149,7 @@ KeyConstants KeyConstants::from(Recorder recorder, CaptureBackend& backend,
     };
     if (allTensors(made, std::not_fn(isOnDevice)))
       settled.push_back(node);
-    if (!allTensors(made, isOnDevice))
+    if (recorder.candidates_.at(node).glue || !allTensors(made, isOnDevice))
       continue;
     const bool small = allTensors(made, [](const at::Tensor& tensor) {
       return extentBytes(tensor) <= kLargeBytes;

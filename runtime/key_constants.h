@@ -32,6 +32,8 @@ class KeyConstants {
   struct Candidate {
     /// The candidates whose memory it reads.
     std::vector<const torch::jit::Node*> sources;
+    /// Without memory of its own: a capture runs it again.
+    bool glue = false;
     /// Known without looking: what it makes is never written.
     bool never_written = false;
   };

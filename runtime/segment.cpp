@@ -102,7 +102,8 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     }
     for (KeyConstant& found : findKeyConstants(*graph)) {
       definition->key_constants[found.node] = {
-          std::move(found.sources), !aliases.hasWriters(found.node->output())};
+          std::move(found.sources), found.glue,
+          !aliases.hasWriters(found.node->output())};
     }
   }
   for (const PlannedBreak& latent : latentBreaks(*graph, options)) {
