@@ -11,6 +11,7 @@
 #include "passes/outline.h"
 #include "passes/plan.h"
 #include "passes/prepare.h"
+#include "passes/reorder.h"
 #include "passes/verify.h"
 
 namespace pcg {
@@ -81,6 +82,8 @@ PartitionedModule partition(const torch::jit::Module& module,
         report.rewrites.push_back(std::move(change));
       }
     }
+    if (options.reorder)
+      reorder(graph, options);
     const auto original = options.verify ? graph.copy() : nullptr;
     const Plan cut = plan(graph, options);
     addToReport(cut, method.name, report);
