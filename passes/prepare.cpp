@@ -10,6 +10,8 @@
 
 #include <vector>
 
+#include "passes/input_check.h"
+
 namespace pcg {
 namespace {
 
@@ -65,8 +67,10 @@ void resolveAutocast(const std::shared_ptr<Graph>& graph) {
 }  // namespace
 
 std::shared_ptr<Graph> prepare(const std::shared_ptr<Graph>& graph) {
+  checkCalls(*graph);
   auto flat = graph->copy();
   torch::jit::Inline(*flat);
+  checkOperators(*flat);
   torch::jit::ClearProfilingInformation(flat);
   resolveAutocast(flat);
   // Only values of immutable types are folded: a folded tensor would carry the
