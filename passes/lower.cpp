@@ -332,7 +332,7 @@ class TypeBuilder {
     for (const char* name : {"__getstate__", "__setstate__"}) {
       if (old_->findMethod(name) != nullptr) {
         throw std::runtime_error(
-            "cannot partition a module of type " + old_->repr_str() +
+            "cannot partition a module of type " + old_->annotation_str() +
             ": expected a type without " + name +
             ", whose saved form has no place for a sequence; partition a "
             "module that holds it instead");

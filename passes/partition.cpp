@@ -6,11 +6,13 @@
 #include <stdexcept>
 
 #include "passes/annotate.h"
+#include "passes/input_check.h"
 #include "passes/lower.h"
 #include "passes/make_capturable.h"
 #include "passes/outline.h"
 #include "passes/plan.h"
 #include "passes/prepare.h"
+#include "passes/reorder.h"
 #include "passes/verify.h"
 
 namespace pcg {
@@ -33,7 +35,8 @@ std::vector<std::string> chosenMethods(const torch::jit::Module& module,
   for (const std::string& name : options.methods) {
     if (!module.find_method(name)) {
       throw std::runtime_error("expected a method named '" + name +
-                               "', found none in " + module.type()->repr_str());
+                               "', found none in " +
+                               module.type()->annotation_str());
     }
     names.push_back(name);
   }
@@ -44,6 +47,7 @@ std::vector<std::string> chosenMethods(const torch::jit::Module& module,
 
 PartitionedModule partition(const torch::jit::Module& module,
                             const PartitionOptions& options) {
+  checkAttributes(module);
   const std::vector<std::string> chosen = chosenMethods(module, options);
   std::vector<OutlinedMethod> methods;
   // Methods that stay as they are may assign attributes too.
@@ -81,6 +85,8 @@ PartitionedModule partition(const torch::jit::Module& module,
         report.rewrites.push_back(std::move(change));
       }
     }
+    if (options.reorder)
+      reorder(graph, options);
     const auto original = options.verify ? graph.copy() : nullptr;
     const Plan cut = plan(graph, options);
     addToReport(cut, method.name, report);

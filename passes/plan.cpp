@@ -129,7 +129,7 @@ class Planner {
     if (const Value* value = unfitBoundaryInput(node)) {
       return unsafeBecause(Reason::kBoundaryType,
                            "uses %" + value->debugName() + " of type " +
-                               value->type()->repr_str() +
+                               value->type()->annotation_str() +
                                ", which cannot enter a segment");
     }
     for (const Value* input : node->inputs()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "passes/forward_state.h"
+#include "passes/input_check.h"
 
 namespace pcg {
 namespace {
@@ -67,8 +68,10 @@ void resolveAutocast(const std::shared_ptr<Graph>& graph) {
 }  // namespace
 
 std::shared_ptr<Graph> prepare(const std::shared_ptr<Graph>& graph) {
+  checkCalls(*graph);
   auto flat = graph->copy();
   torch::jit::Inline(*flat);
+  checkOperators(*flat);
   torch::jit::ClearProfilingInformation(flat);
   resolveAutocast(flat);
   // Only values of immutable types are folded: a folded tensor would carry the

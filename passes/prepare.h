@@ -23,8 +23,8 @@ namespace pcg {
 /// constants are propagated and pooled, dead code is removed. `graph` is not
 /// changed. Afterwards no node is a call that could have been inlined.
 ///
-/// Throws std::runtime_error naming the node and source line where inlining
-/// does not end (recursion).
+/// Throws std::runtime_error naming the node and source line where a function
+/// calls itself, a method does not exist, or no operator is registered.
 std::shared_ptr<torch::jit::Graph> prepare(
     const std::shared_ptr<torch::jit::Graph>& graph);
 

@@ -18,9 +18,7 @@ std::string fileAndLine(const SourceRange& range) {
   return std::get<0>(*position) + ':' + std::to_string(std::get<1>(*position));
 }
 
-}  // namespace
-
-std::string sourceLocation(const Node& node) {
+std::string ownLocation(const Node& node) {
   const std::string own = fileAndLine(node.sourceRange());
   if (!own.empty())
     return own;
@@ -32,6 +30,39 @@ std::string sourceLocation(const Node& node) {
     }
   }
   return "";
+}
+
+// How many nodes in front of one without a place are asked for theirs.
+constexpr int kMostNeighbours = 8;
+
+// Torch gives some nodes no place, SetAttr for one: that of what made the last
+// input is the next best, then that of the node in front.
+std::string nearbyLocation(const Node& node) {
+  if (!node.inputs().empty()) {
+    const std::string maker = ownLocation(*node.inputs().back()->node());
+    if (!maker.empty())
+      return maker;
+  }
+  const Node* neighbour = &node;
+  for (int i = 0; i < kMostNeighbours; ++i) {
+    neighbour = neighbour->prev();
+    if (neighbour == nullptr || neighbour->kind() == torch::jit::prim::Param ||
+        neighbour->kind() == torch::jit::prim::Return) {
+      return "";
+    }
+    const std::string place = ownLocation(*neighbour);
+    if (!place.empty())
+      return place;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string sourceLocation(const Node& node) {
+  const std::string own = ownLocation(node);
+  return own.empty() && node.owningBlock() != nullptr ? nearbyLocation(node)
+                                                      : own;
 }
 
 std::string modulePath(const Node& node) {

@@ -10,7 +10,8 @@ struct Node;
 namespace pcg {
 
 /// `file:line` of the innermost source range known for a node, following
-/// inlined calls; empty where none is known.
+/// inlined calls. Where the node has none, that of what made its last input or
+/// of a node just in front of it; empty where none is known.
 std::string sourceLocation(const torch::jit::Node& node);
 
 /// Dotted path of the submodule whose method the node was inlined from, e.g.

@@ -127,7 +127,8 @@ void checkBorder(const Node& segment) {
     for (const Value* value : values) {
       if (!isBoundaryType(*value->type())) {
         fail(segment, "%" + value->debugName() + " of type " +
-                          value->type()->repr_str() + " crosses its border");
+                          value->type()->annotation_str() +
+                          " crosses its border");
       }
     }
   }

@@ -46,6 +46,10 @@ struct PartitionOptions {
   /// Apply the value-preserving rewrites of the `make-capturable` pass.
   bool make_capturable = true;
 
+  /// Move independent breaks next to each other where that leaves fewer
+  /// segments (the `reorder` pass). Costs one alias analysis a method.
+  bool reorder = false;
+
   /// Check the invariants after outlining. Costs one alias analysis a method.
   bool verify = true;
 

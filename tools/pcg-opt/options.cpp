@@ -211,6 +211,11 @@ std::vector<Group> makeGroups() {
             [](ToolOptions& o, const std::string&) {
               o.partition.make_capturable = false;
             }},
+           {"with-reorder", Arity::kFlag, "",
+            "put reorder into --partition, in front of plan",
+            [](ToolOptions& o, const std::string&) {
+              o.partition.reorder = true;
+            }},
            {"no-verify", Arity::kFlag, "", "leave verify out of --partition",
             [](ToolOptions& o, const std::string&) {
               o.partition.verify = false;

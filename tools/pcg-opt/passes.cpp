@@ -26,6 +26,7 @@
 #include "passes/make_capturable.h"
 #include "passes/outline.h"
 #include "passes/prepare.h"
+#include "passes/reorder.h"
 #include "passes/verify.h"
 #include "tools/pcg-opt/error_text.h"
 #include "tools/pcg-opt/options.h"
@@ -119,6 +120,11 @@ void runMakeCapturable(WorkState& state, Diagnostics& /*diagnostics*/) {
       state.report.rewrites.push_back(std::move(change));
     }
   }
+}
+
+void runReorder(WorkState& state, Diagnostics& /*diagnostics*/) {
+  for (MethodState& method : state.methods)
+    reorder(*method.graph, state.options);
 }
 
 void runPlan(WorkState& state, Diagnostics& /*diagnostics*/) {
@@ -220,7 +226,7 @@ const std::map<std::string, PassFunction>& ownPasses() {
       {"classify", runClassify}, {"make-capturable", runMakeCapturable},
       {"plan", runPlan},         {"outline", runOutline},
       {"verify", runVerify},     {"lower", runLower},
-      {"freeze", runFreeze},
+      {"freeze", runFreeze},     {"reorder", runReorder},
   };
   return passes;
 }

@@ -144,6 +144,7 @@ class Tool {
       }
       PartitionPipelineOptions which;
       which.make_capturable = options_.partition.make_capturable;
+      which.reorder = options_.partition.reorder;
       which.verify = options_.partition.verify;
       which.lower = is_module && emit_ == Emit::kArchive;
       const Pipeline passes = partitionPipeline(which);

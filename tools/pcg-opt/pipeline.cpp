@@ -36,6 +36,9 @@ std::vector<PassInfo> makePassInfos() {
            {graph_safe}),
       ours("make-capturable",
            "rewrite operators that cannot be captured to equals that can"),
+      ours("reorder", "move independent breaks next to each other",
+           {{"min-segment-size", "N", "kernels a segment has at least"},
+            graph_safe}),
       ours("plan", "decide what becomes a segment; changes nothing",
            {{"min-segment-size", "N", "kernels a segment has at least"},
             graph_safe}),
@@ -206,6 +209,8 @@ Pipeline partitionPipeline(const PartitionPipelineOptions& options) {
   add("annotate");
   if (options.make_capturable)
     add("make-capturable");
+  if (options.reorder)
+    add("reorder");
   add("plan");
   add("outline");
   if (options.verify)

@@ -43,6 +43,7 @@ inline constexpr const char* kPartition = "partition";
 /// prepare, annotate, make-capturable, plan, outline, verify.
 struct PartitionPipelineOptions {
   bool make_capturable = true;
+  bool reorder = false;  ///< In front of plan.
   bool verify = true;
   bool lower = false;
 };
