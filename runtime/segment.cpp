@@ -15,6 +15,7 @@
 #include "passes/provenance.h"
 #include "passes/source_location.h"
 #include "runtime/device_tensors.h"
+#include "runtime/replay_check.h"
 
 namespace pcg {
 namespace {
@@ -373,6 +374,15 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
         return run(module, std::move(inputs));
       return runEagerly(module, std::move(inputs), key.eager_reason);
     }
+  }
+  // Random numbers would be drawn twice.
+  if (verifiesReplays() && !definition_->draws_random) {
+    const std::vector<IValue> arguments = withBound(inputs);
+    const ReplayCheck check(*definition_, arguments);
+    std::vector<IValue> results =
+        replay(key, *found, *backend, std::move(inputs));
+    check.compare(results, arguments);
+    return results;
   }
   return replay(key, *found, *backend, std::move(inputs));
 }
