@@ -48,6 +48,14 @@ TEST_P(PassSpeed, TimeGrowsWithTheNumberOfNodes) {
   }
 }
 
+// Passes follow blocks by recursion, torch's as well as pcg's: far deeper nests
+// than anybody writes must fit the stack.
+TEST(PassDepth, BlocksNestedFiveHundredDeep) {
+  const PipelineTimes times = timePipeline(makeNestedModel(500));
+  EXPECT_GT(times.nodes, 1500);
+  EXPECT_LT(times.total, kMostSeconds);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     EachShape, PassSpeed, testing::ValuesIn(syntheticShapes()),
     [](const testing::TestParamInfo<SyntheticShape>& info) {

@@ -120,6 +120,7 @@ TEST(CommandLine, AllOtherOptionsAreTaken) {
                                                 "--verify-roundtrip",
                                                 "--verify-diagnostics",
                                                 "--no-make-capturable",
+                                                "--with-reorder",
                                                 "--no-verify",
                                                 "--backend=host",
                                                 "--max-keys-per-segment=3"});
@@ -142,6 +143,7 @@ TEST(CommandLine, AllOtherOptionsAreTaken) {
   EXPECT_TRUE(options.verify_roundtrip);
   EXPECT_TRUE(options.verify_diagnostics);
   EXPECT_FALSE(options.partition.make_capturable);
+  EXPECT_TRUE(options.partition.reorder);
   EXPECT_FALSE(options.partition.verify);
   EXPECT_EQ(options.partition.backend, Backend::kHost);
   EXPECT_EQ(options.partition.max_keys_per_segment, 3);
