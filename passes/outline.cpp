@@ -90,7 +90,9 @@ class MovedValues {
   std::unordered_map<Value*, Value*> moved_;
 };
 
-void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
+// Appends the nodes that the segment replaces to `replaced`.
+void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved,
+                    std::vector<Node*>& replaced) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
   const std::unordered_set<const Node*> members(segment.nodes.begin(),
@@ -136,9 +138,7 @@ void outlineSegment(Graph& graph, PlannedSegment segment, MovedValues& moved) {
   }
   for (const auto& [from, to] : replacements)
     redirect(from, to);
-  for (auto it = segment.nodes.rbegin(); it != segment.nodes.rend(); ++it) {
-    (*it)->destroy();
-  }
+  replaced.insert(replaced.end(), segment.nodes.begin(), segment.nodes.end());
 }
 
 void removeMarkers(Block* block) {
@@ -193,9 +193,14 @@ std::vector<Node*> segmentNodes(Graph& graph) {
 
 void outline(Graph& graph, const Plan& plan) {
   MovedValues moved;
+  std::vector<Node*> replaced;
   for (const PlannedSegment& segment : plan.segments) {
-    outlineSegment(graph, segment, moved);
+    outlineSegment(graph, segment, moved, replaced);
   }
+  // Not before: new values at old addresses would be taken for those that
+  // have moved.
+  for (auto it = replaced.rbegin(); it != replaced.rend(); ++it)
+    (*it)->destroy();
   removeMarkers(graph.block());
   removeUnusedConstants(graph.block());
 }
