@@ -65,12 +65,27 @@ void resolveAutocast(const std::shared_ptr<Graph>& graph) {
   }
 }
 
+bool hasInlinableCall(Block* block) {
+  for (Node* node : block->nodes()) {
+    if (torch::jit::tryToGraphFunction(node) != nullptr)
+      return true;
+    for (Block* inner : node->blocks()) {
+      if (hasInlinableCall(inner))
+        return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<Graph> prepare(const std::shared_ptr<Graph>& graph) {
   checkCalls(*graph);
   auto flat = graph->copy();
-  torch::jit::Inline(*flat);
+  // Where torch's optimizing executor is switched off, callees are not inlined
+  // into before they are, and one pass reaches the first level of calls only.
+  while (hasInlinableCall(flat->block()))
+    torch::jit::Inline(*flat);
   checkOperators(*flat);
   torch::jit::ClearProfilingInformation(flat);
   resolveAutocast(flat);

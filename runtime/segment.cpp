@@ -67,11 +67,61 @@ bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
          b.storage().unsafeGetStorageImpl();
 }
 
+std::int64_t byteOffset(const at::Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());
+}
+
 std::vector<at::Tensor> tensorsIn(const IValue& value) {
   std::vector<at::Tensor> tensors;
   forEachTensor(value,
                 [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   return tensors;
+}
+
+bool isMutableContainer(const IValue& value) {
+  return value.isList() || value.isGenericDict();
+}
+
+// The lists and dicts in a value, itself included.
+void collectContainers(const IValue& value, std::vector<const void*>& out) {
+  if (isMutableContainer(value))
+    out.push_back(value.internalToPointer());
+  if (value.isTuple()) {
+    for (const IValue& element : value.toTupleRef().elements())
+      collectContainers(element, out);
+  } else if (value.isList()) {
+    for (const IValue& element : value.toListRef())
+      collectContainers(element, out);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict())
+      collectContainers(item.value(), out);
+  }
+}
+
+// Visits the lists and dicts in a value that lie in no other list or dict.
+template <typename Visit>
+void forEachOuterContainer(const IValue& value, const Visit& visit) {
+  if (isMutableContainer(value)) {
+    visit(value);
+  } else if (value.isTuple()) {
+    for (const IValue& element : value.toTupleRef().elements())
+      forEachOuterContainer(element, visit);
+  }
+}
+
+// Replaces those of them, in the same order, for which `others` holds a value.
+IValue withContainers(const IValue& value, const std::vector<IValue>& others,
+                      std::size_t& next) {
+  if (isMutableContainer(value)) {
+    const IValue& other = others.at(next++);
+    return other.isNone() ? value : other;
+  }
+  if (!value.isTuple())
+    return value;
+  std::vector<IValue> elements;
+  for (const IValue& element : value.toTupleRef().elements())
+    elements.push_back(withContainers(element, others, next));
+  return c10::ivalue::Tuple::create(std::move(elements));
 }
 
 }  // namespace
@@ -99,7 +149,9 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
   {
     torch::jit::AliasDb aliases(graph);
     for (const Value* input : graph->inputs()) {
-      definition->maybe_written.push_back(aliases.hasWriters(input));
+      const bool written = aliases.hasWriters(input);
+      definition->maybe_written.push_back(written);
+      definition->writes_inputs |= written;
     }
     for (KeyConstant& found : findKeyConstants(*graph)) {
       definition->key_constants[found.node] = {
@@ -260,6 +312,9 @@ struct SegmentRunner::Key {
   std::vector<bool> weights;
   std::vector<bool> moving;  // known to change their address
   KeyConstants constants;
+  // Lists and dicts among the outputs: which argument each of them is.
+  std::vector<std::optional<std::size_t>> passed;
+  bool passes_any = false;
 
   std::vector<std::unique_ptr<Capture>> captures;
   std::int64_t replays = 0;
@@ -357,6 +412,8 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
     }
   }
 
+  if (definition_->writes_inputs)
+    addAliasing(inputs);
   Key& key = findKey();
   switch (key.state) {
     case Key::State::kEager:
@@ -385,6 +442,35 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
     return results;
   }
   return replay(key, *found, *backend, std::move(inputs));
+}
+
+// Where one of two tensors that share memory is written, a capture is right
+// only for calls whose tensors share it in the same way.
+void SegmentRunner::addAliasing(const std::vector<IValue>& inputs) {
+  std::vector<std::pair<at::Tensor, bool>> all;
+  const auto add = [&](const IValue& value, bool written) {
+    forEachTensor(value, [&](const at::Tensor& tensor) {
+      all.emplace_back(tensor, written);
+    });
+  };
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    add(inputs[i], definition_->maybe_written[i]);
+  const std::size_t count = all.size();
+  const auto& bound = bound_.values();
+  for (std::size_t i = 0; i < bound.size(); ++i)
+    add(bound[i], definition_->maybe_written[inputs.size() + i]);
+  // How bound values lie to each other follows from their number in the key.
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = i + 1; j < all.size(); ++j) {
+      const auto& [left, left_written] = all[i];
+      const auto& [right, right_written] = all[j];
+      if ((!left_written && !right_written) || !sharesStorage(left, right))
+        continue;
+      flat_.words.push_back(static_cast<std::int64_t>(i));
+      flat_.words.push_back(static_cast<std::int64_t>(j));
+      flat_.words.push_back(byteOffset(right) - byteOffset(left));
+    }
+  }
 }
 
 SegmentRunner::Key& SegmentRunner::findKey() {
@@ -448,6 +534,14 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
   std::vector<IValue> outputs;
   std::vector<Culprit> culprits;
   std::vector<IValue> arguments = withBound(std::move(inputs));
+  std::vector<const void*>
+      whole;  // arguments that are a list or dict, else null
+  std::vector<const void*> containers;
+  for (const IValue& argument : arguments) {
+    whole.push_back(isMutableContainer(argument) ? argument.internalToPointer()
+                                                 : nullptr);
+    collectContainers(argument, containers);
+  }
   const CaptureHints hints = hintsFor(arguments);
   KeyConstants::Recorder recorder(definition_->key_constants);
   backend.warmUp([&] {
@@ -486,6 +580,47 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
       stayEager("a result is sparse, quantized or nested");
     }
   });
+  key.passed.clear();
+  key.passes_any = false;
+  for (const IValue& output : outputs) {
+    forEachOuterContainer(output, [&](const IValue& container) {
+      const auto same =
+          std::find(whole.begin(), whole.end(), container.internalToPointer());
+      key.passed.emplace_back();
+      if (same != whole.end()) {
+        key.passed.back() = static_cast<std::size_t>(same - whole.begin());
+        key.passes_any = true;
+        return;
+      }
+      std::vector<const void*> made;
+      collectContainers(container, made);
+      for (const void* one : made) {
+        if (std::find(containers.begin(), containers.end(), one) !=
+            containers.end()) {
+          stayEager("a result holds a list or dict that something else holds");
+        }
+        containers.push_back(one);
+      }
+    });
+  }
+  if (at::GradMode::is_enabled()) {
+    // Inputs that required a gradient before the call never come here.
+    const auto cameToNeedOne = [](const at::Tensor& tensor) {
+      return tensor.requires_grad();
+    };
+    bool needed =
+        std::any_of(flat_.tensors.begin(), flat_.tensors.end(), cameToNeedOne);
+    const auto& bound = bound_.values();
+    for (std::size_t i = 0; i < bound.size(); ++i) {
+      if (!definition_->maybe_written[definition_->call_inputs + i])
+        continue;
+      forEachTensor(bound[i], [&](const at::Tensor& tensor) {
+        needed |= tensor.requires_grad();
+      });
+    }
+    if (needed)
+      stayEager("autograd: what is written requires a gradient");
+  }
   if (key.state == Key::State::kEager)
     return outputs;
   if (!culprits.empty())
@@ -537,6 +672,15 @@ bool SegmentRunner::bindInputs(Key& key, Capture& capture,
       pinned |= j != i && (key.written[i] || key.written[j]) &&
                 tensors[j].device() == tensor.device() &&
                 sharesStorage(tensor, tensors[j]);
+    }
+    const auto& bound = bound_.values();
+    for (std::size_t j = 0; j < bound.size(); ++j) {
+      const bool written =
+          key.written[i] ||
+          definition_->maybe_written[definition_->call_inputs + j];
+      forEachTensor(bound[j], [&](const at::Tensor& other) {
+        pinned |= written && sharesStorage(tensor, other);
+      });
     }
     const bool ours = isSlotOf(tensor, &context_);
     const bool stays =
@@ -823,6 +967,15 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
   }
   for (const std::size_t i : key.written_bound)
     written.push_back(bound_.values()[i].toTensor());
+  std::vector<IValue> passed;
+  if (key.passes_any) {
+    for (const std::optional<std::size_t>& index : key.passed) {
+      passed.push_back(!index ? IValue()
+                       : *index < inputs.size()
+                           ? inputs[*index]
+                           : bound_.values()[*index - inputs.size()]);
+    }
+  }
   std::vector<IValue>().swap(inputs);
   flat_.tensors.clear();
   for (Capture::Group& group : capture.groups) {
@@ -901,6 +1054,11 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
   std::size_t next = 0;
   for (const IValue& value : capture.templates) {
     results.push_back(withTensors(value, tensors, next));
+  }
+  if (key.passes_any) {
+    next = 0;
+    for (IValue& result : results)
+      result = withContainers(result, passed, next);
   }
   return results;
 }

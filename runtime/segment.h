@@ -40,6 +40,7 @@ struct SegmentDefinition {
   std::vector<BoundValue> bound;
   std::vector<bool> borrowed;       ///< Outputs that do not leave the call.
   std::vector<bool> maybe_written;  ///< Inputs, by alias analysis.
+  bool writes_inputs = false;       ///< Any of them.
   std::vector<bool> weights;        ///< Call inputs bound by a parent.
   WarmUpObserver::LatentBreaks latent_breaks;
   KeyConstants::Candidates key_constants;
@@ -136,6 +137,7 @@ class SegmentRunner {
   Key& findKey();
   void makeRoom();
   void replan(const std::vector<Culprit>& culprits);
+  void addAliasing(const std::vector<c10::IValue>& inputs);
   void addReason(const std::string& reason);
   CaptureHints hintsFor(const std::vector<c10::IValue>& values) const;
   std::vector<c10::IValue> withBound(std::vector<c10::IValue> inputs) const;

@@ -238,6 +238,8 @@ const char* toString(Failure failure) {
       return "none";
     case Failure::kText:
       return "text that does not compile";
+    case Failure::kCompiler:
+      return "no compilation";
     case Failure::kRefused:
       return "refused by pcg::partition";
     case Failure::kReport:

@@ -12,7 +12,8 @@ namespace pcg::fuzz {
 /// What a partitioned module did otherwise than its original.
 enum class Failure {
   kNone,
-  kText,       ///< The generated text is no TorchScript: the fuzzer's fault.
+  kText,       ///< The text is no TorchScript: the fuzzer's fault.
+  kCompiler,   ///< torch's compiler gave up on it: see lockstep.h.
   kRefused,    ///< pcg::partition threw.
   kReport,     ///< Partitioning twice gave two reports.
   kOriginal,   ///< pcg::partition changed its argument.

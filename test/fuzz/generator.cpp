@@ -1416,7 +1416,12 @@ class Generator {
     const Target target = random_.oneOf(found);
     Statement result;
     result.text = target.name + " = $0";
-    result.expressions.push_back(value(target.type, 3));
+    Expression assigned = value(target.type, 3);
+    // Between assignments TorchScript takes an optional for what it was last
+    // assigned, which None does not fit.
+    if (target.type.kind == Kind::kOptional && assigned.text == "None")
+      assigned = leaf(tensorType(target.type.dtype, target.type.dims));
+    result.expressions.push_back(std::move(assigned));
     return result;
   }
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/inliner.h>
-#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/jit_exception.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -408,26 +408,56 @@ void requireGradients(Module& module) {
   }
 }
 
-// What torch's default executor does first.
+bool drawsRandomNumbers(const ModuleSource& module) {
+  const std::string text = module.render();
+  for (const char* name :
+       {"rand", "dropout", "bernoulli", "uniform_", "normal_"}) {
+    if (text.find(name) != std::string::npos)
+      return true;
+  }
+  return std::any_of(module.children.begin(), module.children.end(),
+                     drawsRandomNumbers);
+}
+
+// What lockstep.h says of torch's optimizing executor.
+bool optimizes(const Program& program) {
+  return program.optimized_executor && program.gradients != GradientMode::kOn &&
+         !drawsRandomNumbers(program.module);
+}
+
+bool hasCalls(torch::jit::Block* block) {
+  for (torch::jit::Node* node : block->nodes()) {
+    if (torch::jit::tryToGraphFunction(node) != nullptr)
+      return true;
+    for (torch::jit::Block* inner : node->blocks()) {
+      if (hasCalls(inner))
+        return true;
+    }
+  }
+  return false;
+}
+
+// The clean-up of passes/prepare.cpp, as far as it can drop a draw.
 void cleanUp(const Module& module) {
   for (const torch::jit::Method& method : module.get_methods()) {
     std::shared_ptr<torch::jit::Graph> graph = method.graph();
-    torch::jit::Inline(*graph);
-    torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+    while (hasCalls(graph->block()))
+      torch::jit::Inline(*graph);
     torch::jit::ConstantPropagationImmutableTypes(graph);
+    torch::jit::LowerSimpleTuples(graph);
     torch::jit::EliminateDeadCode(graph);
   }
 }
 
 class Lockstep {
  public:
-  explicit Lockstep(const Program& program) : program_(program) {
+  explicit Lockstep(const Program& program)
+      : program_(program), optimized_(optimizes(program)) {
     collectSlots(program.module, "", slots_);
   }
 
   Outcome run() {
-    const torch::jit::GraphOptimizerEnabledGuard executor(
-        program_.optimized_executor);
+    const torch::jit::GraphOptimizerEnabledGuard executor(optimized_);
     if (!prepare())
       return std::move(outcome_);
     const c10::InferenceMode inference(program_.gradients ==
@@ -438,7 +468,7 @@ class Lockstep {
         if (action.kind == Action::Kind::kSaveAndLoad)
           outcome_.replays += replaysOf(sides_[1].module);
         for (Side& side : sides_)
-          perform(action, side, slots_, program_.optimized_executor);
+          perform(action, side, slots_, optimized_);
       }
       ++outcome_.calls;
       outcome_.difference = makeCall(program_.calls[i], i);
@@ -466,7 +496,11 @@ class Lockstep {
     try {
       sides_[0].module = build(program_.module, program_.seed);
     } catch (const std::exception& error) {
-      return fail(Failure::kText, error.what());
+      const std::string what = error.what();
+      return fail(what.find("INTERNAL ASSERT FAILED") == std::string::npos
+                      ? Failure::kText
+                      : Failure::kCompiler,
+                  what);
     }
     cleanUp(sides_[0].module);
     Module source = build(program_.module, program_.seed);
@@ -535,13 +569,12 @@ class Lockstep {
               "expected '" + errors[0] + "', found '" + errors[1] + "'"};
     }
     outcome_.raised += errors[0].empty() ? 0 : 1;
-    Difference difference =
-        compare(worlds[0], worlds[1], !program_.optimized_executor);
+    Difference difference = compare(worlds[0], worlds[1], !optimized_);
     if (difference.failure != Failure::kNone)
       return difference;
     if (!generators[0].equal(generators[1]))
       return {Failure::kRandom, "the generator's state differs"};
-    if (errors[0].empty() && !program_.optimized_executor) {
+    if (errors[0].empty() && !optimized_) {
       for (const std::size_t i : {0, 1}) {
         World& kept = sides_[i].kept;
         kept.emplace_back("result of call " + std::to_string(index),
@@ -554,6 +587,7 @@ class Lockstep {
   }
 
   const Program& program_;
+  const bool optimized_;
   std::vector<Slot> slots_;
   std::array<Side, 2> sides_;
   Outcome outcome_;

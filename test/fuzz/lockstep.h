@@ -24,12 +24,16 @@ struct Outcome {
 /// Of an exception its class and the first line of its message count: call
 /// stacks name the code that runs, which differs.
 ///
-/// Two things that torch does by itself are no differences. Its executors drop
-/// a draw of random numbers that nothing reads, but see more of those after
-/// inlining; so the original is inlined and cleaned up as torch's default
-/// executor would. That executor also folds `torch.ones(2)` into one tensor for
-/// all calls, which then is everybody's; under it, aliasing is not compared,
+/// What torch's executors do by themselves is no difference. Both drop draws of
+/// random numbers that nothing reads, each after passes of its own. The plain
+/// one, under which most programs run, is made comparable by putting the
+/// original through those passes that pcg applies first. The default one runs
+/// programs without draws and without gradients only: it marks results as
+/// requiring one that do not. It also folds `torch.ones(2)` into one tensor for
+/// all calls, which then is everybody's; so under it aliasing is not compared,
 /// and callers neither keep results nor write attributes that programs assign.
+/// And its compiler fails an assertion of its own where a block is left early
+/// around a `with`; such programs are kCompiler and passed over.
 /// Stops at the first difference.
 Outcome runLockstep(const Program& program);
 

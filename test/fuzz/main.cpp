@@ -62,6 +62,7 @@ struct Settings {
 struct Totals {
   std::uint64_t programs = 0;
   std::uint64_t replayed = 0;
+  std::uint64_t passed_over = 0;
   std::uint64_t failures = 0;
   std::int64_t calls = 0;
   std::int64_t raised = 0;
@@ -122,6 +123,11 @@ Outcome decode(const std::string& message) {
   return outcome;
 }
 
+bool failed(const Outcome& outcome) {
+  return outcome.difference.failure != Failure::kNone &&
+         outcome.difference.failure != Failure::kCompiler;
+}
+
 // What a child that sent no outcome died of.
 Difference died(const Ending& ending) {
   if (ending.timed_out)
@@ -152,6 +158,7 @@ bool sameFailure(const Difference& a, const Difference& b) {
     const std::string& text = difference.text;
     switch (difference.failure) {
       case Failure::kCrash:
+      case Failure::kText:
       case Failure::kRefused:
         return text.substr(0, 40);
       case Failure::kError:
@@ -203,13 +210,14 @@ void handleFailure(std::uint64_t seed, const Difference& difference,
 std::uint64_t runBatch(std::uint64_t first, std::uint64_t end,
                        const Settings& settings, Totals& totals) {
   std::uint64_t seed = first;
+  bool found = false;
   Difference difference;
   const Ending ending = runInChild(
       [&](const Receive& send) {
         for (std::uint64_t at = first; at < end; ++at) {
           const Outcome outcome = runLockstep(generate(at));
           send(encode(outcome));
-          if (outcome.difference.failure != Failure::kNone)
+          if (failed(outcome))
             return;
         }
       },
@@ -222,19 +230,22 @@ std::uint64_t runBatch(std::uint64_t first, std::uint64_t end,
         totals.replays += outcome.replays;
         totals.replayed += outcome.replays > 0 ? 1 : 0;
         difference = outcome.difference;
+        found = failed(outcome);
+        if (difference.failure == Failure::kCompiler)
+          ++totals.passed_over;
         ++seed;
       },
       kSilence);
-  std::uint64_t failed = seed - 1;
-  if (difference.failure == Failure::kNone) {
+  std::uint64_t culprit = seed - 1;
+  if (!found) {
     if (seed == end)
       return end;
     difference = died(ending);
-    failed = seed++;
+    culprit = seed++;
     ++totals.programs;
   }
   ++totals.failures;
-  handleFailure(failed, difference, settings.shrink);
+  handleFailure(culprit, difference, settings.shrink);
   return seed;
 }
 
@@ -282,12 +293,14 @@ int run(const Settings& settings) {
   const std::uint64_t share =
       totals.programs == 0 ? 0 : totals.replayed * 100 / totals.programs;
   std::printf(
-      "seeds %llu to %llu: %llu programs, %lld calls (%lld raised), %lld "
+      "seeds %llu to %llu: %llu programs (%llu passed over), %lld calls (%lld "
+      "raised), %lld "
       "segments, %lld replays, %llu%% of the programs replayed, %llu "
       "failures\n",
       static_cast<unsigned long long>(settings.seed),
       static_cast<unsigned long long>(seed - 1),
       static_cast<unsigned long long>(totals.programs),
+      static_cast<unsigned long long>(totals.passed_over),
       static_cast<long long>(totals.calls),
       static_cast<long long>(totals.raised),
       static_cast<long long>(totals.segments),
