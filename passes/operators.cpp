@@ -24,6 +24,10 @@ Symbol noteAttributeKind() {
   static const Symbol kind = Symbol::fromQualString("pcg::note_attribute");
   return kind;
 }
+Symbol keepKind() {
+  static const Symbol kind = Symbol::fromQualString("pcg::keep");
+  return kind;
+}
 Symbol noGraphBeginKind() {
   static const Symbol kind = Symbol::fromQualString("pcg::no_graph_begin");
   return kind;
@@ -51,6 +55,23 @@ Symbol mutableStateAttribute() {
 Symbol deferredAttribute() {
   static const Symbol name = Symbol::attr("deferred");
   return name;
+}
+
+bool mayRaise(const torch::jit::Node& node) {
+  switch (node.kind()) {
+    case torch::jit::prim::Constant:
+    case torch::jit::prim::DictConstruct:
+    case torch::jit::prim::GetAttr:
+    case torch::jit::prim::ListConstruct:
+    case torch::jit::prim::TupleConstruct:
+    case torch::jit::prim::TupleIndex:
+    case torch::jit::prim::TupleUnpack:
+    case torch::jit::prim::Uninitialized:
+    case torch::jit::prim::unchecked_cast:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::optional<std::string> attributePath(const torch::jit::Value* object) {
@@ -99,6 +120,11 @@ const torch::jit::RegisterOperators kNoteOperator({torch::jit::Operator(
       c10::IValue value = torch::jit::pop(stack);
       noteAttribute(torch::jit::pop(stack).toStringRef(), std::move(value));
     },
+    c10::AliasAnalysisKind::CONSERVATIVE)});
+
+const torch::jit::RegisterOperators kKeepOperator({torch::jit::Operator(
+    "pcg::keep(Any value) -> ()",
+    [](torch::jit::Stack& stack) { torch::jit::drop(stack, 1); },
     c10::AliasAnalysisKind::CONSERVATIVE)});
 
 // Alias analysis asserts on a node kind without operator. The operation is

@@ -10,8 +10,9 @@ namespace c10 {
 struct Symbol;
 }
 namespace torch::jit {
+struct Node;
 struct Value;
-}
+}  // namespace torch::jit
 
 namespace pcg {
 
@@ -30,6 +31,12 @@ c10::Symbol runSegmentKind();
 /// the segment; if the body throws before, the runtime makes up for those that
 /// the body had passed.
 c10::Symbol noteAttributeKind();
+
+/// Stands in a segment behind a node whose results nothing there uses, because
+/// the caller's side computes them again: `pcg::keep(Any value)`. It saves the
+/// node, which may raise an error in its place, from torch's elimination of
+/// dead code when the segment is loaded, and goes then.
+c10::Symbol keepKind();
 
 /// Collects what `pcg::note_attribute` is told on this thread while it exists,
 /// in order. Where one exists already, a further one collects nothing.
@@ -65,6 +72,10 @@ c10::Symbol mutableStateAttribute();  ///< Int, on GetAttr: may be reassigned.
 
 /// Node attribute of the `outline` pass.
 c10::Symbol deferredAttribute();  ///< Int, on SetAttr: moved behind a segment.
+
+/// Whether running a node can raise an error: anything but constructing,
+/// unpacking and looking up.
+bool mayRaise(const torch::jit::Node& node);
 
 /// The path by which an object is reached from the method's module (the
 /// graph's first input), by attributes alone: `decoder.layers.0`; empty for

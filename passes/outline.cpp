@@ -44,6 +44,8 @@ class SubgraphBuilder {
     for (Value* output : segment.outputs) {
       graph_->registerOutput(inside_.at(output));
     }
+    for (Node* node : segment.recomputed)
+      keepIfUnused(inside_.at(node->outputs()[0])->node());
   }
 
   const std::shared_ptr<Graph>& graph() const { return graph_; }
@@ -62,6 +64,18 @@ class SubgraphBuilder {
     copy->output()->copyMetadata(value);
     inside_[value] = copy->output();
     return copy->output();
+  }
+
+  // What it raises comes before what follows it here, not after.
+  void keepIfUnused(Node* node) {
+    if (!mayRaise(*node) ||
+        std::any_of(node->outputs().begin(), node->outputs().end(),
+                    [](const Value* output) { return output->hasUses(); })) {
+      return;
+    }
+    Node* keep = graph_->create(keepKind(), {node->outputs()[0]}, 0);
+    keep->insertAfter(node);
+    keep->copyMetadata(node);
   }
 
   // Stands for an assignment that is made after the segment.
@@ -167,12 +181,6 @@ std::vector<Node*> outlineSegment(Graph& graph, PlannedSegment segment,
                                   MovedValues& moved) {
   for (Value*& input : segment.inputs)
     input = moved.find(input);
-  std::vector<Node*> members;
-  std::vector<Node*> assignments;
-  for (Node* node : segment.nodes) {
-    (node->kind() == prim::SetAttr ? assignments : members).push_back(node);
-  }
-
   Node* call = graph.create(segmentKind(), segment.inputs, 0);
   call->s_(attr::name, segment.name);
   call->g_(attr::Subgraph, SubgraphBuilder(segment).graph());
@@ -183,11 +191,26 @@ std::vector<Node*> outlineSegment(Graph& graph, PlannedSegment segment,
 
   // Glue for the caller's side is made from the members' own values; then all
   // uses, its own included, move to what replaces them. The members' uses do so
-  // too, and go with the members.
+  // too, and go with the members. Assignments keep their places among the glue.
+  std::vector<Node*> members;
   Node* position = segment.nodes.back();
   std::vector<std::pair<Value*, Value*>> replacements;
   std::unordered_map<Value*, Value*> remade;
-  for (Node* node : segment.recomputed) {
+  auto next_recomputed = segment.recomputed.begin();
+  for (Node* node : segment.nodes) {
+    if (node->kind() == prim::SetAttr) {
+      if (node != position)
+        node->moveAfter(position);
+      node->i_(deferredAttribute(), 1);
+      position = node;
+      continue;
+    }
+    members.push_back(node);
+    if (next_recomputed == segment.recomputed.end() ||
+        *next_recomputed != node) {
+      continue;
+    }
+    ++next_recomputed;
     Node* copy = graph.createClone(node, [&](Value* value) {
       const auto it = remade.find(value);
       return it == remade.end() ? value : it->second;
@@ -201,11 +224,6 @@ std::vector<Node*> outlineSegment(Graph& graph, PlannedSegment segment,
   }
   for (Value* output : segment.outputs) {
     replacements.emplace_back(output, call->addOutput());
-  }
-  for (Node* assignment : assignments) {
-    assignment->moveAfter(position);
-    assignment->i_(deferredAttribute(), 1);
-    position = assignment;
   }
   for (const auto& [from, to] : replacements) {
     from->replaceAllUsesWith(to);

@@ -411,9 +411,12 @@ class Planner {
         hasSideEffectsDeep(*node)) {
       return false;
     }
-    // An exception must not overtake a write or a draw that others can see.
-    if (run.writes_outside || run.draws)
+    // An exception must not overtake what others can see: a write, a draw, an
+    // assignment.
+    if (mayRaise(*node) &&
+        (run.writes_outside || run.draws || !run.assigned.empty())) {
       return false;
+    }
     const Block* block = node->owningBlock();
     return std::none_of(
         node->inputs().begin(), node->inputs().end(),

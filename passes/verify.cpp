@@ -163,7 +163,7 @@ void collectEvents(const Block* block, std::vector<std::string>& events) {
       events.push_back(torch::jit::prim::SetAttr.toQualString());
       continue;
     }
-    if (node->hasAttribute(deferredAttribute()))
+    if (node->hasAttribute(deferredAttribute()) || node->kind() == keepKind())
       continue;
     const bool leaf = node->blocks().empty();
     if (leaf && (hasSideEffectsDeep(*node) || drawsRandomNumbers(*node) ||

@@ -126,6 +126,20 @@ IValue withContainers(const IValue& value, const std::vector<IValue>& others,
 
 }  // namespace
 
+namespace {
+
+// From here on, no dead code is eliminated. Segments hold them at top level.
+void removeKeepMarkers(Graph& graph) {
+  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+    Node* node = *it;
+    ++it;
+    if (node->kind() == keepKind())
+      node->destroy();
+  }
+}
+
+}  // namespace
+
 PartitionOptions planOptions(const SequenceState& state) {
   PartitionOptions options;
   options.min_segment_size = state.min_segment_size;
@@ -137,6 +151,7 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     std::string name, std::shared_ptr<Graph> graph,
     std::vector<BoundValue> bound, std::vector<bool> borrowed,
     std::vector<bool> weights, const PartitionOptions& options) {
+  removeKeepMarkers(*graph);
   auto definition = std::make_shared<SegmentDefinition>();
   definition->name = std::move(name);
   definition->call_inputs = graph->inputs().size() - bound.size();

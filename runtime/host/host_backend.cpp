@@ -232,11 +232,12 @@ class Recorder {
     }
   }
 
-  // A capture runs nothing; this one did, and puts back what lies outside.
+  // A capture runs nothing; this one did, and puts back what lies outside. Two
+  // storages may cover the same bytes: the older copy is the true one.
   void restoreOutside() {
     Stack stack;
-    for (const Restore& kept : kept_)
-      kept.run(stack);
+    for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept)
+      kept->run(stack);
   }
 
   std::vector<Step> takeSteps() { return std::move(steps_); }

@@ -49,6 +49,44 @@ def forward(self, x):
   EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
 }
 
+// The view is made again behind the segment, since its base is returned too.
+TEST(AssignedAttributes, StandWhenAViewBehindThemRaises) {
+  ModulePair pair(R"(
+def forward(self, x):
+    self.state = torch.ones([4])
+    positive = (x.t() > 0.0).long()
+    return positive.view([x.size(0), 4])[0], torch.ones([2]).size()
+)",
+                  {{"state", at::zeros({4})}});
+  for (int i = 0; i < 4; ++i) {
+    pair.call({at::randn({1, 4})});
+    pair.call({at::randn({3, 4})});  // raises
+    expectEqualAttribute(pair, "state");
+    for (auto* module : {&pair.original, &pair.partitioned})
+      module->setattr("state", at::zeros({4}));
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, DoNotHappenWhenAViewBeforeThemRaises) {
+  ModulePair pair(R"(
+def forward(self, x):
+    y = x.t() * 2.0
+    z = y.view([x.size(0), 4])
+    self.buffer.add_(1.0)
+    self.state = torch.ones([4])
+    return z[0], y
+)",
+                  {{"state", at::zeros({4})}, {"buffer", at::zeros({4})}});
+  for (int i = 0; i < 4; ++i) {
+    pair.call({at::randn({1, 4})});
+    pair.call({at::randn({3, 4})});  // raises
+    expectEqualAttribute(pair, "state");
+    expectEqualAttribute(pair, "buffer");
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
 TEST(AssignedAttributes, ReadAfterTheAssignmentSeesIt) {
   ModulePair pair(R"(
 def forward(self, x, flag: bool):

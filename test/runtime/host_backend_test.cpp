@@ -543,5 +543,23 @@ TEST(HostBackend, WarmUpRunsTheBodyEagerly) {
                std::logic_error);
 }
 
+// Foreign allocators hand out several storages over the same bytes.
+TEST(HostBackend, CapturesLeaveMemoryThatTwoStoragesCoverUnchanged) {
+  std::vector<float> memory{1, 2, 3, 4};
+  const at::Tensor one = at::from_blob(memory.data(), {4});
+  const at::Tensor other = at::from_blob(memory.data(), {4});
+  CaptureHints hints;
+  hints.inputs = {one, other};
+  const auto graph = makeHostBackend()->capture(
+      [&] {
+        one.add_(1);
+        other.mul_(2);
+      },
+      hints);
+  EXPECT_EQ(memory, (std::vector<float>{1, 2, 3, 4}));
+  graph->replay();
+  EXPECT_EQ(memory, (std::vector<float>{4, 6, 8, 10}));
+}
+
 }  // namespace
 }  // namespace pcg::test
