@@ -439,6 +439,12 @@ constexpr Theme kThemes[] = {
       aten::grad)"),
     unsafe(Reason::kAutograd, "reads or keeps an accumulated gradient", R"(
       prim::grad  aten::retain_grad)"),
+    unsafe(Reason::kAutograd, "reads what a tensor is to its tape", R"(
+      aten::is_leaf  aten::output_nr  aten::retains_grad)"),
+    unsafe(Reason::kStorageLayout,
+           "compares where tensors lie in memory, which a copy does not show",
+           R"(
+      aten::is_set_to)"),
     unsafe(Reason::kAutograd, "belongs to forward-mode differentiation", R"(
       aten::_fw_primal  aten::_make_dual  aten::_unpack_dual)"),
 
@@ -516,10 +522,10 @@ constexpr Theme kThemes[] = {
       prim::is_vulkan  prim::is_xla  prim::is_xpu
       aten::is_coalesced  aten::is_complex  aten::is_conj
       aten::is_contiguous.*  aten::is_distributed  aten::is_floating_point
-      aten::is_inference  aten::is_leaf  aten::is_neg
+      aten::is_inference  aten::is_neg
       aten::is_non_overlapping_and_dense  aten::is_pinned  aten::is_same_size
-      aten::is_set_to  aten::is_signed  aten::is_strides_like_format
-      aten::_is_zerotensor  aten::output_nr  aten::retains_grad
+      aten::is_signed  aten::is_strides_like_format
+      aten::_is_zerotensor
       aten::dense_dim  aten::sparse_dim  aten::_dimI  aten::_dimV  aten::_nnz
       aten::result_type.*  aten::cudnn_is_acceptable  aten::_fused_sdp_choice
       aten::_use_cudnn_ctc_loss  aten::_use_miopen_ctc_loss

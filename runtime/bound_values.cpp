@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/class_type.h>
 
+#include <cstring>
 #include <sstream>
 
 namespace pcg {
@@ -47,9 +48,12 @@ bool sameScalar(const IValue& a, const IValue& b) {
   if (a.isInt())
     return b.isInt() && a.toInt() == b.toInt();
   if (a.isDouble()) {
-    return b.isDouble() &&
-           (a.toDouble() == b.toDouble() ||
-            (a.toDouble() != a.toDouble() && b.toDouble() != b.toDouble()));
+    // By bits: zeros of two signs are equal and yet not the same.
+    const double left = a.toDouble();
+    if (!b.isDouble())
+      return false;
+    const double right = b.toDouble();
+    return std::memcmp(&left, &right, sizeof(left)) == 0;
   }
   if (a.isString()) {
     return b.isString() && a.toStringRef() == b.toStringRef();
@@ -115,18 +119,19 @@ std::int64_t BoundValues::refresh(const IValue& module) {
 
 bool BoundValues::unchanged(const c10::ivalue::Object* module) const {
   const void* type = module == nullptr ? nullptr : module->type().get();
-  if (type != module_type_) return false;
+  if (type != module_type_)
+    return false;
   for (const Guard& guard : guards_) {
     const IValue& now = guard.slot(module);
     if (now.isTensor()) {
       const at::Tensor& tensor = now.toTensor();
       if (tensor.unsafeGetTensorImpl() != guard.object ||
-          address(tensor) != guard.data ||
-          !sameLayout(tensor, guard.layout)) {
+          address(tensor) != guard.data || !sameLayout(tensor, guard.layout)) {
         return false;
       }
     } else if (now.isObject()) {
-      if (&now.toObjectRef() != guard.object) return false;
+      if (&now.toObjectRef() != guard.object)
+        return false;
     } else if (guard.object != nullptr || !sameScalar(now, guard.scalar)) {
       return false;
     }
@@ -136,13 +141,15 @@ bool BoundValues::unchanged(const c10::ivalue::Object* module) const {
 
 void BoundValues::guard(Guard place, const IValue& slot) {
   for (const Guard& known : guards_) {
-    if (known.sameSlot(place)) return;
+    if (known.sameSlot(place))
+      return;
   }
   if (slot.isTensor()) {
     const at::Tensor& tensor = slot.toTensor();
     place.object = tensor.unsafeGetTensorImpl();
     place.data = address(tensor);
-    if (tensor.defined()) appendLayout(tensor, place.layout);
+    if (tensor.defined())
+      appendLayout(tensor, place.layout);
   } else if (slot.isObject()) {
     place.object = &slot.toObjectRef();
     submodules_.push_back(slot);
@@ -167,9 +174,9 @@ void BoundValues::resolve(const IValue& module) {
       while (object != nullptr && std::getline(parts, name, '.')) {
         const auto index = object->type()->findAttributeSlot(name);
         slot = index ? &object->slots()[*index] : nullptr;
-        if (slot == nullptr) break;
-        guard({object == top ? Guard::Owner::kModule
-                             : Guard::Owner::kSubmodule,
+        if (slot == nullptr)
+          break;
+        guard({object == top ? Guard::Owner::kModule : Guard::Owner::kSubmodule,
                object == top ? nullptr : object, *index, nullptr},
               *slot);
         object = objectIn(*slot);

@@ -11,6 +11,7 @@
 #include "passes/key_constants.h"
 #include "passes/operators.h"
 #include "passes/outline.h"
+#include "passes/placement.h"
 #include "passes/plan.h"
 #include "passes/provenance.h"
 #include "passes/source_location.h"
@@ -161,6 +162,7 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
   definition->weights = std::move(weights);
   definition->weights.resize(graph->inputs().size(), false);
   definition->nodes = countNodes(*graph->block());
+  definition->read_by_placement = inputsReadByPlacement(*graph);
   {
     torch::jit::AliasDb aliases(graph);
     for (const Value* input : graph->inputs()) {
@@ -278,6 +280,16 @@ struct SegmentRunner::Capture {
     c10::Storage slot;
     std::size_t bytes = 0;
     bool write_back = false;
+    bool whole_storage = false;
+
+    // Where the bytes begin that a slot holds a copy of.
+    const void* begin(const at::Tensor& tensor) const {
+      return whole_storage ? tensor.storage().data() : tensor.const_data_ptr();
+    }
+    void* mutableBegin(const at::Tensor& tensor) const {
+      return whole_storage ? tensor.storage().mutable_data()
+                           : tensor.mutable_data_ptr();
+    }
   };
 
   // One tensor among the outputs.
@@ -325,6 +337,7 @@ struct SegmentRunner::Key {
   std::vector<bool> written;
   std::vector<std::size_t> written_bound;  // of the bound values
   std::vector<bool> weights;
+  std::vector<bool> placed;  // read by where they lie in their storage
   std::vector<bool> moving;  // known to change their address
   KeyConstants constants;
   // Lists and dicts among the outputs: which argument each of them is.
@@ -429,6 +442,7 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
 
   if (definition_->writes_inputs)
     addAliasing(inputs);
+  addPlacement(inputs);
   Key& key = findKey();
   switch (key.state) {
     case Key::State::kEager:
@@ -488,6 +502,18 @@ void SegmentRunner::addAliasing(const std::vector<IValue>& inputs) {
   }
 }
 
+void SegmentRunner::addPlacement(const std::vector<IValue>& inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!definition_->read_by_placement[i])
+      continue;
+    forEachTensor(inputs[i], [&](const at::Tensor& tensor) {
+      flat_.words.push_back(tensor.storage_offset());
+      flat_.words.push_back(
+          static_cast<std::int64_t>(tensor.storage().nbytes()));
+    });
+  }
+}
+
 SegmentRunner::Key& SegmentRunner::findKey() {
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     if (keys_[i]->words != flat_.words)
@@ -535,11 +561,14 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
   // What holds for a container holds for the tensors in it.
   std::vector<bool> maybe_written;
   key.weights.clear();
+  key.placed.clear();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::size_t count = tensorsIn(inputs[i]).size();
     maybe_written.insert(maybe_written.end(), count,
                          definition_->maybe_written[i]);
     key.weights.insert(key.weights.end(), count, definition_->weights[i]);
+    key.placed.insert(key.placed.end(), count,
+                      definition_->read_by_placement[i]);
   }
   key.moving.assign(flat_.tensors.size(), false);
   std::vector<std::optional<std::uint32_t>> bound_versions;
@@ -675,7 +704,9 @@ bool SegmentRunner::bindInputs(Key& key, Capture& capture,
     const at::Tensor& tensor = tensors[i];
     Capture::Input input;
     input.address = tensor.const_data_ptr();
-    input.bytes = extentBytes(tensor);
+    input.whole_storage = key.placed[i];
+    input.bytes =
+        input.whole_storage ? tensor.storage().nbytes() : extentBytes(tensor);
     if (tensor.device() != backend.device()) {
       capture.inputs.push_back(std::move(input));
       continue;
@@ -755,10 +786,11 @@ SegmentRunner::Capture* SegmentRunner::capture(
     TensorLayout layout = TensorLayout::of(tensor);
     switch (input.kind) {
       case Capture::Input::Kind::kSlot:
-        layout.offset = 0;
+        if (!input.whole_storage)
+          layout.offset = 0;
         arguments.push_back(tensorOver(input.slot, layout));
         copies.push_back(
-            {input.slot.mutable_data(), input.address, input.bytes});
+            {input.slot.mutable_data(), input.begin(tensor), input.bytes});
         break;
       case Capture::Input::Kind::kFixed:
         arguments.push_back(tensorOver(pinned(tensor.storage()), layout));
@@ -771,6 +803,9 @@ SegmentRunner::Capture* SegmentRunner::capture(
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
       arguments.back().unsafeGetTensorImpl()->set_wrapped_number(true);
     }
+    // Without a tape, all that it does is to be read by the body.
+    if (tensor.requires_grad())
+      arguments.back().set_requires_grad(true);
   }
   backend.copy(copies);
 
@@ -946,10 +981,10 @@ std::vector<IValue> SegmentRunner::replay(Key& key, Capture& capture,
       continue;
     const at::Tensor& tensor = flat_.tensors[i];
     copies_.push_back(
-        {input.slot.mutable_data(), tensor.const_data_ptr(), input.bytes});
+        {input.slot.mutable_data(), input.begin(tensor), input.bytes});
     if (input.write_back) {
       write_backs.push_back(
-          {tensor.mutable_data_ptr(), input.slot.mutable_data(), input.bytes});
+          {input.mutableBegin(tensor), input.slot.mutable_data(), input.bytes});
     }
   }
   if (!copies_.empty())

@@ -38,10 +38,11 @@ struct SegmentDefinition {
   std::shared_ptr<const Program> program;
   std::size_t call_inputs = 0;
   std::vector<BoundValue> bound;
-  std::vector<bool> borrowed;       ///< Outputs that do not leave the call.
-  std::vector<bool> maybe_written;  ///< Inputs, by alias analysis.
-  bool writes_inputs = false;       ///< Any of them.
-  std::vector<bool> weights;        ///< Call inputs bound by a parent.
+  std::vector<bool> borrowed;           ///< Outputs that do not leave the call.
+  std::vector<bool> maybe_written;      ///< Inputs, by alias analysis.
+  bool writes_inputs = false;           ///< Any of them.
+  std::vector<bool> read_by_placement;  ///< Inputs: see passes/placement.h.
+  std::vector<bool> weights;            ///< Call inputs bound by a parent.
   WarmUpObserver::LatentBreaks latent_breaks;
   KeyConstants::Candidates key_constants;
   std::int64_t nodes = 0;
@@ -138,6 +139,7 @@ class SegmentRunner {
   void makeRoom();
   void replan(const std::vector<Culprit>& culprits);
   void addAliasing(const std::vector<c10::IValue>& inputs);
+  void addPlacement(const std::vector<c10::IValue>& inputs);
   void addReason(const std::string& reason);
   CaptureHints hintsFor(const std::vector<c10::IValue>& values) const;
   std::vector<c10::IValue> withBound(std::vector<c10::IValue> inputs) const;

@@ -1416,12 +1416,13 @@ class Generator {
     const Target target = random_.oneOf(found);
     Statement result;
     result.text = target.name + " = $0";
-    Expression assigned = value(target.type, 3);
     // Between assignments TorchScript takes an optional for what it was last
-    // assigned, which None does not fit.
-    if (target.type.kind == Kind::kOptional && assigned.text == "None")
-      assigned = leaf(tensorType(target.type.dtype, target.type.dims));
-    result.expressions.push_back(std::move(assigned));
+    // assigned, which None and other optionals do not fit.
+    result.expressions.push_back(
+        value(target.type.kind == Kind::kOptional
+                  ? tensorType(target.type.dtype, target.type.dims)
+                  : target.type,
+              3));
     return result;
   }
 

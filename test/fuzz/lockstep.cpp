@@ -236,6 +236,15 @@ at::Tensor randomLike(const at::Tensor& tensor, Random& random) {
   return values;
 }
 
+// Not into what is expanded, or of an inference mode that ended: on both sides
+// alike.
+void tryCopy(const at::Tensor& target, const at::Tensor& values) {
+  try {
+    target.copy_(values);
+  } catch (const c10::Error&) {
+  }
+}
+
 Module reloaded(const Module& module) {
   std::stringstream file;
   module.save(file);
@@ -268,11 +277,7 @@ void perform(const Action& action, Side& side, const std::vector<Slot>& slots,
         return;
       const at::Tensor target = random.oneOf(tensors);
       const at::Tensor values = randomLike(target, random);
-      try {
-        target.copy_(values);
-      } catch (const c10::Error&) {
-        // Expanded, or of an inference mode that ended: on both sides alike.
-      }
+      tryCopy(target, values);
       return;
     }
     case Action::Kind::kDropKept:
@@ -292,7 +297,7 @@ void perform(const Action& action, Side& side, const std::vector<Slot>& slots,
       const at::Tensor old = module.attr(slot.attribute.name).toTensor();
       at::Tensor values = randomLike(old, random);
       if (action.kind == Action::Kind::kWriteParameter) {
-        old.copy_(values);
+        tryCopy(old, values);
       } else if (action.kind == Action::Kind::kSetData) {
         if (values.dim() == 2 && random.chance(20))
           values = values.t().contiguous().t();

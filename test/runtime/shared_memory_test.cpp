@@ -115,5 +115,76 @@ def forward(self, x):
   EXPECT_GT(totalsOf(partitioned).replays, 0);
 }
 
+// ---- where a tensor lies ----------------------------------------------------
+
+TEST(Placement, AsStridedReachesMemoryOutsideTheInput) {
+  ModulePair pair(R"(
+def forward(self, x):
+    return torch.tanh(x.as_strided([4], [1], 0) * 2.0)
+)");
+  for (int i = 0; i < 9; ++i) {
+    const at::Tensor base = at::randn({8 + i / 6});
+    pair.call({base.slice(0, i % 3, i % 3 + 4)});
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(Placement, AsStridedWritesMemoryOutsideTheInput) {
+  ModulePair pair(R"(
+def forward(self, x):
+    x.as_strided([2], [1], 0).add_(1.0)
+    return torch.tanh(x)
+)");
+  for (int i = 0; i < 9; ++i) {
+    const at::Tensor base = at::randn({8});
+    const at::Tensor mine = base.clone();
+    pair.original.forward({base.slice(0, i % 3, i % 3 + 4)});
+    pair.partitioned.forward({mine.slice(0, i % 3, i % 3 + 4)});
+    EXPECT_TRUE(at::equal(base, mine)) << i;
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(Placement, StorageOffsetIsTheCallers) {
+  ModulePair pair(R"(
+def forward(self, x):
+    return torch.tanh(x) + float(x.storage_offset())
+)");
+  for (int i = 0; i < 9; ++i) {
+    const at::Tensor base = at::randn({8});
+    pair.call({base.slice(0, i % 3, i % 3 + 4)});
+  }
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(Placement, WhetherTensorsAreSetToTheSameMemoryIsSeen) {
+  ModulePair pair(R"(
+def forward(self, x, y):
+    z = torch.tanh(x) * 2.0
+    if x.is_set_to(y):
+        z = z + 1.0
+    return z + y
+)");
+  for (int i = 0; i < 8; ++i) {
+    const at::Tensor x = at::randn({4});
+    pair.call({x, i % 2 == 0 ? x : at::randn({4})});
+  }
+}
+
+// ---- gradients without a tape -----------------------------------------------
+
+TEST(RequiresGrad, IsReadAsTheCallersWhereGradientsAreOff) {
+  ModulePair pair(R"(
+def forward(self, x):
+    if x.requires_grad:
+        return torch.tanh(x) + 1.0
+    return torch.tanh(x)
+)");
+  const at::NoGradGuard no_grad;
+  for (int i = 0; i < 8; ++i)
+    pair.call({at::randn({4}).requires_grad_(i % 2 == 0)});
+  EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
 }  // namespace
 }  // namespace pcg::test
