@@ -654,14 +654,8 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
     };
     bool needed =
         std::any_of(flat_.tensors.begin(), flat_.tensors.end(), cameToNeedOne);
-    const auto& bound = bound_.values();
-    for (std::size_t i = 0; i < bound.size(); ++i) {
-      if (!definition_->maybe_written[definition_->call_inputs + i])
-        continue;
-      forEachTensor(bound[i], [&](const at::Tensor& tensor) {
-        needed |= tensor.requires_grad();
-      });
-    }
+    for (const std::size_t i : key.written_bound)
+      needed |= bound_.values()[i].toTensor().requires_grad();
     if (needed)
       stayEager("autograd: what is written requires a gradient");
   }

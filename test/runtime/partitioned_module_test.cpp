@@ -618,6 +618,25 @@ TEST(Modes, GradientIslandGivesTheSameForces) {
   }
 }
 
+TEST(Modes, GradientIslandOfTrainableWeightsIsReplayed) {
+  torch::jit::Module module = makeModule(R"(
+def forward(self, pos):
+    p = pos.detach().requires_grad_(True)
+    e = torch.tanh(p @ self.w).sum()
+    g = torch.autograd.grad([e], [p])[0]
+    assert g is not None
+    return e.detach(), -g
+)",
+                                         {{"w", at::randn({3, 3})}});
+  module.attr("w").toTensor().requires_grad_();
+  torch::jit::Module partitioned = partition(module, smallSegments()).module;
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = at::randn({6, 3});
+    EXPECT_EQ("", difference(module.forward({x}), partitioned.forward({x})));
+  }
+  EXPECT_GT(totalsOf(partitioned).replays, 0);
+}
+
 TEST(Threads, EachThreadGetsItsOwnResults) {
   torch::jit::Module module = network();
   torch::jit::Module partitioned = partition(module, smallSegments()).module;
