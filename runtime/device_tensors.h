@@ -7,35 +7,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "runtime/nested_values.h"
+
 namespace pcg {
-
-/// Calls `visit` with each defined tensor in the values, in order.
-template <typename Visit>
-void forEachTensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined())
-      visit(value.toTensor());
-  } else if (value.isTuple()) {
-    for (const auto& element : value.toTupleRef().elements()) {
-      forEachTensor(element, visit);
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      forEachTensor(element, visit);
-    }
-  } else if (value.isGenericDict()) {
-    for (const auto& item : value.toGenericDict()) {
-      forEachTensor(item.key(), visit);
-      forEachTensor(item.value(), visit);
-    }
-  }
-}
-
-template <typename Visit>
-void forEachTensor(c10::ArrayRef<c10::IValue> values, const Visit& visit) {
-  for (const c10::IValue& value : values)
-    forEachTensor(value, visit);
-}
 
 /// Tells device memory from host scalars on the host back end, where both are
 /// CPU tensors: device memory is what a body gets from outside, and what

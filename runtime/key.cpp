@@ -172,35 +172,4 @@ void addModes(KeyWords& words) {
       static_cast<std::int64_t>(context.float32MatmulPrecision()) << 16);
 }
 
-IValue withTensors(const IValue& value, const std::vector<at::Tensor>& tensors,
-                   std::size_t& next) {
-  if (value.isTensor()) {
-    return value.toTensor().defined() ? IValue(tensors.at(next++)) : value;
-  }
-  if (value.isTuple()) {
-    std::vector<IValue> elements;
-    for (const IValue& element : value.toTupleRef().elements()) {
-      elements.push_back(withTensors(element, tensors, next));
-    }
-    return c10::ivalue::Tuple::create(std::move(elements));
-  }
-  if (value.isList()) {
-    c10::impl::GenericList list(value.type()->containedType(0));
-    for (const IValue& element : value.toListRef()) {
-      list.push_back(withTensors(element, tensors, next));
-    }
-    return list;
-  }
-  if (value.isGenericDict()) {
-    const auto old = value.toGenericDict();
-    c10::impl::GenericDict dict(old.keyType(), old.valueType());
-    for (const auto& item : old) {
-      IValue key = withTensors(item.key(), tensors, next);
-      dict.insert(std::move(key), withTensors(item.value(), tensors, next));
-    }
-    return dict;
-  }
-  return value;
-}
-
 }  // namespace pcg

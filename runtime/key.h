@@ -43,12 +43,6 @@ void addHostTensorValues(FlatInputs& flat);
 /// autocast, determinism, matmul precision, default dtype.
 void addModes(KeyWords& words);
 
-/// Rebuilds `value` with its tensors replaced, in flatten's order, by those at
-/// `next` on. Containers are new.
-c10::IValue withTensors(const c10::IValue& value,
-                        const std::vector<at::Tensor>& tensors,
-                        std::size_t& next);
-
 /// True for a CPU tensor without dimensions.
 bool isHostScalarTensor(const at::Tensor& tensor);
 

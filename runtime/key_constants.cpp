@@ -7,8 +7,8 @@
 #include <iterator>
 #include <utility>
 
-#include "runtime/device_tensors.h"
 #include "runtime/key.h"
+#include "runtime/nested_values.h"
 #include "runtime/slots.h"
 
 namespace pcg {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "passes/capture_safety_table.h"
-#include "runtime/device_tensors.h"
+#include "runtime/nested_values.h"
 
 namespace pcg {
 namespace {

@@ -9,9 +9,9 @@
 #include <unordered_map>
 
 #include "passes/source_location.h"
-#include "runtime/device_tensors.h"
 #include "runtime/key.h"
-#include "runtime/segment.h"
+#include "runtime/nested_values.h"
+#include "runtime/segment_definition.h"
 #include "runtime/slots.h"
 
 namespace pcg {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "passes/sequence_state.h"
-#include "runtime/segment.h"
+#include "runtime/segment_runner.h"
 
 namespace pcg {
 

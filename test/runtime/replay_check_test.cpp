@@ -9,7 +9,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "runtime/segment.h"
+#include "runtime/segment_definition.h"
 
 namespace pcg {
 namespace {

@@ -1,0 +1,60 @@
+#include "runtime/execution_context.h"
+
+#include <exception>
+#include <utility>
+
+namespace pcg {
+namespace {
+
+std::string firstLine(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+ExecutionContext::ExecutionContext(const SequenceState& options,
+                                   Backend backend)
+    : options_(options), backend_(backend) {}
+
+CaptureBackend* ExecutionContext::backendFor(c10::Device device,
+                                             std::string& why) {
+  if (backend_ == Backend::kOff) {
+    why = "capturing is switched off";
+    return nullptr;
+  }
+  if (device.is_cpu() && backend_ != Backend::kHost) {
+    why = "the tensors are on the CPU";
+    return nullptr;
+  }
+  if (!device.is_cpu() && !device.is_cuda()) {
+    why = "no back end for device " + device.str();
+    return nullptr;
+  }
+  for (Entry& entry : backends_) {
+    if (entry.device == device) {
+      why = entry.failure;
+      return entry.backend.get();
+    }
+  }
+  Entry entry{device, nullptr, ""};
+  try {
+    entry.backend =
+        device.is_cpu() ? makeHostBackend() : makeCudaBackend(device);
+  } catch (const std::exception& error) {
+    entry.failure = firstLine(error.what());
+  }
+  backends_.push_back(std::move(entry));
+  why = backends_.back().failure;
+  return backends_.back().backend.get();
+}
+
+std::size_t ExecutionContext::poolBytes() const {
+  std::size_t bytes = 0;
+  for (const Entry& entry : backends_) {
+    if (entry.backend)
+      bytes += entry.backend->poolBytes();
+  }
+  return bytes;
+}
+
+}  // namespace pcg
