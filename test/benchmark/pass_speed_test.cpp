@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "test/benchmark/pass_timer.h"
 #include "test/benchmark/synthetic_models.h"
@@ -10,15 +13,16 @@
 namespace pcg::test {
 namespace {
 
-// What partitioning 10,000 nodes may cost, three times over: slower machines
-// should pass, a quadratic step should not.
-constexpr double kMostSeconds = 3 * 2.0;
+// Sixteen times the nodes take 16 times as long where a pass is linear and 256
+// times where it is quadratic. The limit lies between, well above what is seen
+// where only the large graph outgrows the processor's caches (40 times).
+constexpr std::int64_t kSmall = 1000;
+constexpr std::int64_t kLarge = 16 * kSmall;
+constexpr double kMostGrowth = 128;
 
-// Four times the nodes take four times as long where a pass is linear and 16
-// times where it is quadratic.
-constexpr std::int64_t kSmall = 2500;
-constexpr std::int64_t kLarge = 4 * kSmall;
-constexpr double kMostGrowth = 8;
+// What partitioning `kLarge` nodes may cost, five times over: slower and busier
+// machines should pass.
+constexpr double kMostSeconds = 5 * 3.0;
 
 class PassSpeed : public testing::TestWithParam<SyntheticShape> {};
 
@@ -35,17 +39,17 @@ PipelineTimes fastest(std::int64_t nodes, int runs) {
 
 TEST_P(PassSpeed, TimeGrowsWithTheNumberOfNodes) {
   timePipeline(GetParam().make(100));  // Operators are looked up once.
-  const PipelineTimes small = fastest(kSmall, 3);
+  const PipelineTimes small = fastest(kSmall, 5);
   const PipelineTimes large = fastest(kLarge, 2);
-  EXPECT_LT(large.total, kMostSeconds);
-  EXPECT_LT(large.total / small.total, kMostGrowth);
-  if (HasFailure()) {
-    for (std::size_t i = 0; i < large.passes.size(); ++i) {
-      ADD_FAILURE() << large.passes[i].first << ": " << small.passes[i].second
-                    << " s for " << small.nodes << " nodes, "
-                    << large.passes[i].second << " s for " << large.nodes;
-    }
+  std::ostringstream passes;
+  for (std::size_t i = 0; i < large.passes.size(); ++i) {
+    passes << "\n  " << large.passes[i].first << ": " << small.passes[i].second
+           << " s for " << small.nodes << " nodes, " << large.passes[i].second
+           << " s for " << large.nodes;
   }
+  EXPECT_LT(large.total, kMostSeconds) << passes.str();
+  EXPECT_LT(large.total / small.total, kMostGrowth) << passes.str();
+  RecordProperty("growth", std::to_string(large.total / small.total));
 }
 
 // Passes follow blocks by recursion, torch's as well as pcg's: far deeper nests
