@@ -75,6 +75,12 @@ bool CapturedSegment::fits(const std::vector<at::Tensor>& tensors) const {
   return true;
 }
 
+bool CapturedSegment::isHeld() const {
+  return std::any_of(groups_.begin(), groups_.end(), [](const Group& group) {
+    return group.slot && group.slot->isHeld();
+  });
+}
+
 std::vector<at::Tensor> CapturedSegment::makeArguments(
     const std::vector<at::Tensor>& tensors, CaptureBackend& backend) const {
   PinnedStorages pinned;

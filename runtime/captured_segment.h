@@ -48,6 +48,9 @@ class CapturedSegment {
   /// True where every input that the graph uses where it lies, lies there.
   bool fits(const std::vector<at::Tensor>& tensors) const;
 
+  /// True where somebody holds a result that lies in a slot.
+  bool isHeld() const;
+
   /// What the body is to be captured with in place of a call's `tensors`:
   /// tensors in slots, filled here, or over the caller's memory. They keep
   /// nothing of the caller's alive.

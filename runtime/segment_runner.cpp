@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "passes/operators.h"
@@ -67,6 +68,13 @@ struct SegmentRunner::Key {
   std::vector<bool> weights;
   std::vector<bool> placed;  // read by where they lie in their storage
   std::vector<bool> moving;  // known to change their address
+
+  std::vector<std::thread::id> warm_on;
+
+  bool isWarmOnThisThread() const {
+    return std::find(warm_on.begin(), warm_on.end(),
+                     std::this_thread::get_id()) != warm_on.end();
+  }
 
   std::vector<std::unique_ptr<CapturedSegment>> captures;
   std::int64_t replays = 0;
@@ -178,6 +186,9 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   }
   CapturedSegment* found = findCapture(key);
   if (found == nullptr) {
+    // Libraries keep handles by thread, and make them at first use.
+    if (!key.isWarmOnThisThread())
+      return warmUp(module, key, *backend, std::move(inputs));
     found = capture(key, *backend, inputs);
     if (found == nullptr) {
       if (composite_)
@@ -311,6 +322,7 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
   eager_calls_.fetch_add(1, std::memory_order_relaxed);
   key.constants = KeyConstants::from(std::move(recorder), backend, culprits);
   key.state = Key::State::kSeen;
+  key.warm_on.push_back(std::this_thread::get_id());
   if (const char* refusal = watch.finish(outputs, key.effects)) {
     key.state = Key::State::kEager;
     key.eager_reason = refusal;
@@ -561,6 +573,18 @@ void SegmentRunner::replan(const std::vector<Culprit>& culprits) {
     composite_ = std::move(composite);
   }
   keys_.clear();
+}
+
+bool SegmentRunner::isHeld() const {
+  if (composite_) {
+    const auto& parts = composite_->parts;
+    return std::any_of(parts.begin(), parts.end(),
+                       [](const auto& part) { return part->isHeld(); });
+  }
+  return std::any_of(keys_.begin(), keys_.end(), [](const auto& key) {
+    return std::any_of(key->captures.begin(), key->captures.end(),
+                       [](const auto& capture) { return capture->isHeld(); });
+  });
 }
 
 void SegmentRunner::addStatistics(std::vector<SegmentStatistics>& all) const {

@@ -45,6 +45,9 @@ class SegmentRunner {
   std::vector<c10::IValue> run(const c10::IValue& module,
                                std::vector<c10::IValue> inputs);
 
+  /// True where somebody holds a result that lies in a slot.
+  bool isHeld() const;
+
   /// Adds this segment's figures, and those of each part that it was split
   /// into, to the entry of the same name, or as a new one.
   void addStatistics(std::vector<SegmentStatistics>& all) const;

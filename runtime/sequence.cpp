@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "passes/json.h"
@@ -25,12 +26,6 @@ Backend chooseBackend(Backend recorded) {
   if (word == nullptr || *word == '\0')
     return recorded;
   return parseBackend(word);
-}
-
-// A thread's token; its end tells that the thread has ended.
-const std::shared_ptr<int>& threadToken() {
-  thread_local const std::shared_ptr<int> token = std::make_shared<int>(0);
-  return token;
 }
 
 std::uint64_t nextId() {
@@ -59,7 +54,7 @@ struct SegmentSequence::Context {
   Context(
       const SequenceState& state, Backend backend,
       const std::vector<std::shared_ptr<const SegmentDefinition>>& definitions)
-      : execution(state, backend), thread(threadToken()) {
+      : execution(state, backend) {
     for (const auto& definition : definitions) {
       runners.push_back(std::make_unique<SegmentRunner>(definition, execution));
     }
@@ -78,10 +73,41 @@ struct SegmentSequence::Context {
     return *runners[index];
   }
 
+  // For the calling thread alone, until release().
+  bool tryTake() { return !taken.exchange(true, std::memory_order_acquire); }
+  void release() { taken.store(false, std::memory_order_release); }
+
+  // Whether a call is under way that some of the slots belong to. To be asked
+  // by the thread that has taken the context.
+  bool isHeld() const {
+    return std::any_of(runners.begin(), runners.end(),
+                       [](const auto& runner) { return runner->isHeld(); });
+  }
+
+  std::atomic<bool> taken{true};  // by the thread that makes it
+  std::thread::id owner = std::this_thread::get_id();
   ExecutionContext execution;
   std::vector<std::unique_ptr<SegmentRunner>> runners;
   std::vector<std::pair<std::pair<IValue, const void*>, std::size_t>> names;
-  std::weak_ptr<int> thread;
+};
+
+// A context that one segment runs in, or none.
+class SegmentSequence::Lease {
+ public:
+  Lease(SegmentSequence& sequence, std::shared_ptr<Context> context)
+      : sequence_(sequence), context_(std::move(context)) {}
+  ~Lease() {
+    if (context_)
+      sequence_.giveBack(*context_);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Context* get() const { return context_.get(); }
+
+ private:
+  SegmentSequence& sequence_;
+  std::shared_ptr<Context> context_;
 };
 
 SegmentSequence::SegmentSequence(SequenceState state)
@@ -103,7 +129,7 @@ SegmentSequence::SegmentSequence(SequenceState state)
 
 SegmentSequence::~SegmentSequence() = default;
 
-std::shared_ptr<SegmentSequence::Context> SegmentSequence::contextOfThread() {
+SegmentSequence::Lease SegmentSequence::lease() {
   // Most threads call one module again and again. What another thread dropped
   // is not found again.
   thread_local struct {
@@ -111,37 +137,66 @@ std::shared_ptr<SegmentSequence::Context> SegmentSequence::contextOfThread() {
     std::weak_ptr<Context> context;
   } last;
   if (last.sequence == id_) {
-    if (auto context = last.context.lock())
-      return context;
+    auto context = last.context.lock();
+    if (context && context->tryTake()) {
+      if (context->owner == std::this_thread::get_id())
+        return {*this, std::move(context)};
+      context->release();
+    }
   }
-  auto context = findContext();
+  auto context = takeContext();
   last.sequence = id_;
   last.context = context;
-  return context;
+  return {*this, std::move(context)};
 }
 
-std::shared_ptr<SegmentSequence::Context> SegmentSequence::findContext() {
-  const auto& token = threadToken();
-  std::shared_ptr<Context> dropped;  // goes after the lock
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& context : contexts_) {
-    if (context->thread.lock() == token)
-      return context;
-  }
-  if (contexts_.size() >= kMostContexts) {
-    const auto dead = std::find_if(
-        contexts_.begin(), contexts_.end(),
-        [](const auto& context) { return context->thread.expired(); });
-    if (dead == contexts_.end()) {
+std::shared_ptr<SegmentSequence::Context> SegmentSequence::takeContext() {
+  const std::thread::id self = std::this_thread::get_id();
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto moveBehind = [&](std::size_t index) {
+    std::rotate(contexts_.begin() + index, contexts_.begin() + index + 1,
+                contexts_.end());
+    return contexts_.back();
+  };
+  const auto own = [&](const auto& context) { return context->owner == self; };
+  while (true) {
+    const auto mine = std::find_if(contexts_.begin(), contexts_.end(), own);
+    if (mine != contexts_.end() && (*mine)->tryTake()) {
+      // It may have been in use only for the question whether it is held.
+      return moveBehind(static_cast<std::size_t>(mine - contexts_.begin()));
+    }
+    for (std::size_t i = 0; i < contexts_.size(); ++i) {
+      Context& context = *contexts_[i];
+      if (!context.tryTake())
+        continue;
+      if (context.isHeld()) {
+        context.release();
+        continue;
+      }
+      context.owner = self;
+      return moveBehind(i);
+    }
+    if (contexts_.size() < kMostContexts) {
+      contexts_.push_back(
+          std::make_shared<Context>(state_, backend_, definitions_));
+      return contexts_.back();
+    }
+    // Slots come free without a word, so it looks again from time to time.
+    if (std::chrono::steady_clock::now() >= deadline) {
       ++calls_without_context_;
       return nullptr;
     }
-    dropped = std::move(*dead);
-    contexts_.erase(dead);
+    waiting_.fetch_add(1);
+    given_back_.wait_for(lock, std::chrono::microseconds(200));
+    waiting_.fetch_sub(1);
   }
-  contexts_.push_back(
-      std::make_shared<Context>(state_, backend_, definitions_));
-  return contexts_.back();
+}
+
+void SegmentSequence::giveBack(Context& context) {
+  context.release();
+  if (waiting_.load() > 0)
+    given_back_.notify_one();
 }
 
 std::size_t SegmentSequence::indexOf(const IValue& name) const {
@@ -156,9 +211,9 @@ std::size_t SegmentSequence::indexOf(const IValue& name) const {
 std::vector<IValue> SegmentSequence::run(const IValue& module,
                                          const IValue& name,
                                          std::vector<IValue> inputs) {
-  if (const auto context = contextOfThread()) {
+  const Lease lease = this->lease();
+  if (Context* context = lease.get())
     return context->runner(name, *this).run(module, std::move(inputs));
-  }
   const SegmentDefinition& definition = *definitions_[indexOf(name)];
   BoundValues bound(definition.bound);
   bound.refresh(module);

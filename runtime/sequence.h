@@ -3,11 +3,13 @@
 #include <ATen/core/ivalue.h>
 #include <torch/custom_class.h>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -17,18 +19,20 @@
 namespace pcg {
 
 /// The object that a partitioned module holds in `pcg_sequence`: it owns the
-/// module's segments, and for each calling thread a context with its own back
-/// ends, slots and captures.
+/// module's segments and contexts, each with its own back ends, slots and
+/// captures. There are as many contexts as calls were under way at once.
 ///
 /// Saved with the module it keeps graphs as text, bound values and options,
 /// never captures; a loaded or deep-copied module captures afresh.
 ///
-/// Thread safety: all methods may be called from any thread. Calls of one
-/// thread use that thread's context; at most kMostContexts contexts exist, and
-/// calls of further threads run eagerly, with a reason.
+/// Thread safety: all methods may be called from any thread. A thread keeps the
+/// context that it used last until another thread needs one, and at least for
+/// as long as a result lies in one of its slots. Where all kMostContexts are in
+/// use, a segment waits for one for up to kLongestWait, then runs eagerly.
 class SegmentSequence : public torch::CustomClassHolder {
  public:
   static constexpr std::size_t kMostContexts = 8;
+  static constexpr std::chrono::milliseconds kLongestWait{100};
 
   explicit SegmentSequence(SequenceState state);
   ~SegmentSequence() override;
@@ -52,9 +56,11 @@ class SegmentSequence : public torch::CustomClassHolder {
 
  private:
   struct Context;
+  class Lease;
 
-  std::shared_ptr<Context> contextOfThread();
-  std::shared_ptr<Context> findContext();
+  Lease lease();
+  std::shared_ptr<Context> takeContext();
+  void giveBack(Context& context);
   std::size_t indexOf(const c10::IValue& name) const;
 
   const std::uint64_t id_;
@@ -63,7 +69,9 @@ class SegmentSequence : public torch::CustomClassHolder {
   std::vector<std::shared_ptr<const SegmentDefinition>> definitions_;
   std::unordered_map<std::string, std::size_t> index_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Context>> contexts_;
+  std::vector<std::shared_ptr<Context>> contexts_;  // last taken is last
+  std::condition_variable given_back_;
+  std::atomic<int> waiting_{0};
   std::int64_t calls_without_context_ = 0;
 };
 

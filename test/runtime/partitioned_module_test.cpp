@@ -640,28 +640,6 @@ def forward(self, pos):
   EXPECT_GT(totalsOf(partitioned).replays, 0);
 }
 
-TEST(Threads, EachThreadGetsItsOwnResults) {
-  torch::jit::Module module = network();
-  torch::jit::Module partitioned = partition(module, smallSegments()).module;
-  std::vector<std::thread> threads;
-  std::atomic<int> wrong{0};
-  for (int t = 0; t < 12; ++t) {
-    threads.emplace_back([&] {
-      const at::NoGradGuard no_grad;
-      for (int i = 0; i < 20; ++i) {
-        const at::Tensor x = at::randn({3, 4});
-        if (!difference(module.forward({x}), partitioned.forward({x}))
-                 .empty()) {
-          ++wrong;
-        }
-      }
-    });
-  }
-  for (auto& thread : threads)
-    thread.join();
-  EXPECT_EQ(wrong, 0);
-}
-
 TEST(Keys, AreBoundedInNumber) {
   PartitionOptions options = smallSegments();
   options.max_keys_per_segment = 4;

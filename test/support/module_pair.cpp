@@ -1,6 +1,8 @@
 #include "test/support/module_pair.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
 
 #include <regex>
 #include <sstream>
@@ -70,6 +72,31 @@ IValue copyValue(const IValue& value, Storages& storages) {
   return value;
 }
 
+// What scripts of Python see as `torch.ops.library`: the frontend for C++ knows
+// the operators of `aten` only.
+class OperatorLibraries : public torch::jit::SugaredValue {
+ public:
+  std::string kind() const override { return "operator libraries"; }
+  std::shared_ptr<torch::jit::SugaredValue> attr(
+      const torch::jit::SourceRange& /*where*/,
+      torch::jit::GraphFunction& /*m*/, const std::string& library) override {
+    return std::make_shared<torch::jit::BuiltinModule>(library);
+  }
+};
+
+class OperatorResolver : public torch::jit::Resolver {
+ public:
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(
+      const std::string& name, torch::jit::GraphFunction& /*function*/,
+      const torch::jit::SourceRange& /*where*/) override {
+    if (name == "torch")
+      return std::make_shared<torch::jit::BuiltinModule>("aten");
+    if (name == "ops")
+      return std::make_shared<OperatorLibraries>();
+    return nullptr;
+  }
+};
+
 bool sameBits(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(a, b) || (a.is_floating_point() &&
                              at::allclose(a, b, 0, 0, /*equal_nan=*/true));
@@ -129,7 +156,7 @@ torch::jit::Module makeModule(
   for (const auto& [name, value] : parameters) {
     module.register_parameter(name, value, /*is_buffer=*/false);
   }
-  module.define(source);
+  module.define(source, std::make_shared<OperatorResolver>());
   return module;
 }
 
