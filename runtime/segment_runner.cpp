@@ -186,9 +186,8 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
   }
   CapturedSegment* found = findCapture(key);
   if (found == nullptr) {
-    // Libraries keep handles by thread, and make them at first use.
     if (!key.isWarmOnThisThread())
-      return warmUp(module, key, *backend, std::move(inputs));
+      return warmUpThread(module, key, *backend, std::move(inputs));
     found = capture(key, *backend, inputs);
     if (found == nullptr) {
       if (composite_)
@@ -329,6 +328,20 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
   } else if (!culprits.empty()) {
     replan(culprits);
   }
+  return outputs;
+}
+
+// What is known of the key stays as it is: captures may depend on it.
+std::vector<IValue> SegmentRunner::warmUpThread(const IValue& module, Key& key,
+                                                CaptureBackend& backend,
+                                                std::vector<IValue> inputs) {
+  std::vector<IValue> outputs;
+  backend.warmUp([&] {
+    outputs =
+        runBody(*definition_->program, module, withBound(std::move(inputs)));
+  });
+  eager_calls_.fetch_add(1, std::memory_order_relaxed);
+  key.warm_on.push_back(std::this_thread::get_id());
   return outputs;
 }
 

@@ -62,6 +62,11 @@ class SegmentRunner {
   std::vector<c10::IValue> warmUp(const c10::IValue& module, Key& key,
                                   CaptureBackend& backend,
                                   std::vector<c10::IValue> inputs);
+  /// Before a capture on a thread other than that of warmUp(): libraries keep
+  /// handles by thread, and make them at first use.
+  std::vector<c10::IValue> warmUpThread(const c10::IValue& module, Key& key,
+                                        CaptureBackend& backend,
+                                        std::vector<c10::IValue> inputs);
   std::vector<c10::IValue> replay(Key& key, CapturedSegment& capture,
                                   CaptureBackend& backend,
                                   std::vector<c10::IValue> inputs);

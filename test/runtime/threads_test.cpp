@@ -158,6 +158,41 @@ TEST_F(Threads, AContextWhoseSlotIsInUseIsNotTakenByAnotherThread) {
   EXPECT_TRUE(contains(report, R"("contexts": 2,)")) << report;
 }
 
+// A capture at one weight's address outlives the warm-up on a thread that needs
+// a capture at another's; both read the same key constant.
+TEST(ThreadsOfOneContext, AWarmUpOnAnotherThreadLeavesEarlierCapturesIntact) {
+  ModulePair pair(R"(
+def forward(self, x):
+    rows = torch.exp(torch.arange(x.shape[0], dtype=6)).unsqueeze(1)
+    return torch.tanh(x * rows) @ self.w + rows
+)",
+                  {{"w", at::randn({4, 4})}});
+  const at::Tensor first = at::randn({4, 4});
+  const at::Tensor second = at::randn({4, 4});
+  const auto assign = [&](const at::Tensor& weight) {
+    pair.original.setattr("w", weight);
+    pair.partitioned.setattr("w", weight);
+  };
+  const auto call = [&] { pair.call({at::randn({3, 4})}); };
+  assign(first);
+  for (int i = 0; i < 3; ++i)
+    call();
+  Worker other;
+  assign(second);
+  other
+      .post(std::packaged_task<void()>([&] {
+        for (int i = 0; i < 3; ++i)
+          call();
+      }))
+      .get();
+  const std::int64_t captures = totalsOf(pair.partitioned).captures;
+  EXPECT_EQ(captures, 2);
+  assign(first);
+  for (int i = 0; i < 3; ++i)
+    call();
+  EXPECT_EQ(totalsOf(pair.partitioned).captures, captures);
+}
+
 TEST_F(Threads, ASegmentWithoutAContextWaitsForOneThenRunsEagerly) {
   for (int i = 0; i < 3; ++i)
     call(1.0);
