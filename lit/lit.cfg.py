@@ -57,7 +57,7 @@ config.substitutions += [
 ]
 
 # `PCG_BACKEND=host ctest` and the like must not change what a test means.
-for variable in ("PCG_BACKEND", "PCG_VERIFY"):
+for variable in ("PCG_BACKEND", "PCG_LOG", "PCG_VERIFY"):
     config.environment.pop(variable, None)
 for variable in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"):
     if variable in os.environ:

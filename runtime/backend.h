@@ -52,7 +52,7 @@ class CapturedGraph {
 };
 
 /// Captures and replays work on one device. One backend belongs to one
-/// execution context (one thread of one sequence) and owns the memory pool and
+/// execution context and owns the memory pool and
 /// the stream of all its captures.
 /// Thread safety: none.
 class CaptureBackend {

@@ -13,8 +13,8 @@ std::string firstLine(const std::string& text) {
 }  // namespace
 
 ExecutionContext::ExecutionContext(const SequenceState& options,
-                                   Backend backend)
-    : options_(options), backend_(backend) {}
+                                   Backend backend, Log& log)
+    : options_(options), backend_(backend), log_(log) {}
 
 CaptureBackend* ExecutionContext::backendFor(c10::Device device,
                                              std::string& why) {
@@ -42,19 +42,20 @@ CaptureBackend* ExecutionContext::backendFor(c10::Device device,
         device.is_cpu() ? makeHostBackend() : makeCudaBackend(device);
   } catch (const std::exception& error) {
     entry.failure = firstLine(error.what());
+    log_.writeOnce(LogLevel::kWarning, device.str(), entry.failure);
   }
   backends_.push_back(std::move(entry));
   why = backends_.back().failure;
   return backends_.back().backend.get();
 }
 
-std::size_t ExecutionContext::poolBytes() const {
+void ExecutionContext::updatePoolBytes() {
   std::size_t bytes = 0;
   for (const Entry& entry : backends_) {
     if (entry.backend)
       bytes += entry.backend->poolBytes();
   }
-  return bytes;
+  pool_bytes_.store(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace pcg

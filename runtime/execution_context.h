@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -9,14 +10,16 @@
 
 #include "passes/sequence_state.h"
 #include "runtime/backend.h"
+#include "runtime/log.h"
 
 namespace pcg {
 
-/// What one thread's segments of one sequence share: options, back ends, pool.
-/// Thread safety: none; one thread at a time.
+/// What the segments of one context share: options, back ends, pool.
+/// Thread safety: one thread at a time, but for poolBytes().
 class ExecutionContext {
  public:
-  ExecutionContext(const SequenceState& options, Backend backend);
+  /// Keeps references to `options` and `log`.
+  ExecutionContext(const SequenceState& options, Backend backend, Log& log);
 
   /// The back end for a device, created at first use; null, with a sentence in
   /// `why`, where segments on that device run eagerly.
@@ -24,7 +27,14 @@ class ExecutionContext {
 
   const SequenceState& options() const { return options_; }
   Backend backend() const { return backend_; }
-  std::size_t poolBytes() const;
+  Log& log() const { return log_; }
+
+  /// To be called after each capture and each loss of one.
+  void updatePoolBytes();
+  /// Bytes in the back ends' pools at the last update. Any thread may ask.
+  std::size_t poolBytes() const {
+    return pool_bytes_.load(std::memory_order_relaxed);
+  }
 
  private:
   const SequenceState& options_;
@@ -34,7 +44,9 @@ class ExecutionContext {
     std::unique_ptr<CaptureBackend> backend;
     std::string failure;
   };
+  Log& log_;
   std::vector<Entry> backends_;
+  std::atomic<std::size_t> pool_bytes_{0};
 };
 
 }  // namespace pcg

@@ -45,6 +45,8 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     std::vector<bool> weights, const PartitionOptions& options) {
   removeKeepMarkers(*graph);
   auto definition = std::make_shared<SegmentDefinition>();
+  definition->ranges = {name + " warm-up", name + " capture", name + " replay",
+                        name + " eager"};
   definition->name = std::move(name);
   definition->call_inputs = graph->inputs().size() - bound.size();
   definition->bound = std::move(bound);

@@ -17,6 +17,13 @@ namespace pcg {
 /// What all contexts share of one segment. Immutable.
 struct SegmentDefinition {
   std::string name;
+  /// What profilers show: the name and what is done.
+  struct {
+    std::string warm_up;
+    std::string capture;
+    std::string replay;
+    std::string eager;
+  } ranges;
   /// Inputs: those of the call, then the bound values. Outputs: the segment's.
   std::shared_ptr<const Program> program;
   std::size_t call_inputs = 0;

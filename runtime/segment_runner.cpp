@@ -16,6 +16,7 @@
 #include "runtime/key_constants.h"
 #include "runtime/nested_values.h"
 #include "runtime/replay_check.h"
+#include "runtime/trace.h"
 
 namespace pcg {
 namespace {
@@ -111,10 +112,24 @@ CaptureHints SegmentRunner::hintsFor(const std::vector<IValue>& values) const {
 }
 
 void SegmentRunner::addReason(const std::string& reason) {
-  const std::lock_guard<std::mutex> lock(report_mutex_);
-  if (std::find(reasons_.begin(), reasons_.end(), reason) == reasons_.end()) {
+  {
+    const std::lock_guard<std::mutex> lock(report_mutex_);
+    if (std::find(reasons_.begin(), reasons_.end(), reason) != reasons_.end())
+      return;
     reasons_.push_back(reason);
   }
+  context_.log().writeOnce(LogLevel::kInfo, definition_->name, reason);
+}
+
+void SegmentRunner::lose(Key& key, std::string reason) {
+  key.state = Key::State::kEager;
+  key.eager_reason = std::move(reason);
+  context_.log().writeOnce(LogLevel::kWarning, definition_->name,
+                           key.eager_reason);
+}
+
+void SegmentRunner::say(LogLevel level, const std::string& text) const {
+  context_.log().write(level, definition_->name, text);
 }
 
 std::vector<IValue> SegmentRunner::runEagerly(const IValue& module,
@@ -122,6 +137,7 @@ std::vector<IValue> SegmentRunner::runEagerly(const IValue& module,
                                               const std::string& reason) {
   if (!reason.empty())
     addReason(reason);
+  const TraceRange range(definition_->ranges.eager.c_str());
   eager_calls_.fetch_add(1, std::memory_order_relaxed);
   return runBody(*definition_->program, module, withBound(std::move(inputs)));
 }
@@ -260,10 +276,9 @@ SegmentRunner::Key& SegmentRunner::findKey() {
   auto key = std::make_unique<Key>();
   key->words = flat_.words;
   if (evictions_ >= kChurnLimit) {
-    key->state = Key::State::kEager;
-    key->eager_reason =
-        "key churn: the shapes or scalars of this segment's inputs change too "
-        "often for captures to pay";
+    lose(*key,
+         "key churn: the shapes or scalars of this segment's inputs change too "
+         "often for captures to pay");
   }
   keys_.insert(keys_.begin(), std::move(key));
   return *keys_.front();
@@ -279,13 +294,19 @@ void SegmentRunner::makeRoom() {
     } else if (victim.state != Key::State::kEager) {
       ++evictions_;
     }
+    const bool captured = !victim.captures.empty();
     keys_.pop_back();
+    if (captured)
+      context_.updatePoolBytes();
+    say(LogLevel::kDebug, "lets go of the key used least recently");
   }
 }
 
 std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
                                           CaptureBackend& backend,
                                           std::vector<IValue> inputs) {
+  const TraceRange range(definition_->ranges.warm_up.c_str());
+  say(LogLevel::kDebug, "warms up for a new key");
   key.addresses.clear();
   for (const at::Tensor& tensor : flat_.tensors)
     key.addresses.push_back(tensor.const_data_ptr());
@@ -335,6 +356,8 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
 std::vector<IValue> SegmentRunner::warmUpThread(const IValue& module, Key& key,
                                                 CaptureBackend& backend,
                                                 std::vector<IValue> inputs) {
+  const TraceRange range(definition_->ranges.warm_up.c_str());
+  say(LogLevel::kDebug, "warms up on another thread");
   std::vector<IValue> outputs;
   backend.warmUp([&] {
     outputs =
@@ -356,8 +379,9 @@ CapturedSegment* SegmentRunner::findCapture(Key& key) {
       const GraphInput& input = capture->inputs()[i];
       if (input.kind == GraphInput::Kind::kFixed &&
           input.address != flat_.tensors[i].const_data_ptr() &&
-          !key.weights[i]) {
+          !key.weights[i] && !key.moving[i]) {
         key.moving[i] = true;
+        say(LogLevel::kDebug, "copies an input whose address changes");
       }
     }
   }
@@ -405,9 +429,8 @@ std::optional<std::vector<GraphInput>> SegmentRunner::bindInputs(
         key.weights[i] || (!key.moving[i] && input.address == key.addresses[i]);
     if (pinned || stays || (ours && !key.moving[i])) {
       if (pinned && key.moving[i] && key.captures.size() >= kMostVariants) {
-        key.state = Key::State::kEager;
-        key.eager_reason =
-            "inputs share memory that is written, at an address that changes";
+        lose(key,
+             "inputs share memory that is written, at an address that changes");
         return std::nullopt;
       }
       input.kind = GraphInput::Kind::kFixed;
@@ -424,6 +447,7 @@ std::optional<std::vector<GraphInput>> SegmentRunner::bindInputs(
 
 CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
                                         const std::vector<IValue>& inputs) {
+  const TraceRange range(definition_->ranges.capture.c_str());
   if (key.captures.size() >= kMostVariants)
     key.captures.erase(key.captures.begin());
   auto graph_inputs = bindInputs(key, backend);
@@ -479,12 +503,13 @@ CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
   }
   if (!graph) {
     if (culprit != nullptr) {
+      say(LogLevel::kWarning, "is cut again: " + describeNode(*culprit) +
+                                  " could not be captured: " + failure);
       replan({{culprit,
                {CaptureClass::kUnsafe, Reason::kNone,
                 "could not be captured: " + failure}}});
     } else {
-      key.state = Key::State::kEager;
-      key.eager_reason = "capture failed: " + failure;
+      lose(key, "capture failed: " + failure);
     }
     return nullptr;
   }
@@ -494,6 +519,11 @@ CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
                     return key.constants.holds(tensor);
                   }});
   captures_.fetch_add(1, std::memory_order_relaxed);
+  context_.updatePoolBytes();
+  if (context_.log().says(LogLevel::kInfo)) {
+    say(LogLevel::kInfo, "captured; " + std::to_string(context_.poolBytes()) +
+                             " bytes in the pool");
+  }
   dropOutdated(key, *result);
   key.captures.push_back(std::move(result));
   return key.captures.back().get();
@@ -518,6 +548,7 @@ void SegmentRunner::dropOutdated(Key& key, const CapturedSegment& latest) {
 std::vector<IValue> SegmentRunner::replay(Key& key, CapturedSegment& capture,
                                           CaptureBackend& backend,
                                           std::vector<IValue> inputs) {
+  const TraceRange range(definition_->ranges.replay.c_str());
   std::vector<IValue> results = capture.replay(
       backend, key.effects, std::move(inputs), flat_.tensors, bound_.values());
   replays_.fetch_add(1, std::memory_order_relaxed);

@@ -15,6 +15,7 @@
 #include "runtime/captured_segment.h"
 #include "runtime/execution_context.h"
 #include "runtime/key.h"
+#include "runtime/log.h"
 #include "runtime/observer.h"
 #include "runtime/segment_definition.h"
 
@@ -91,6 +92,9 @@ class SegmentRunner {
   void addAliasing(const std::vector<c10::IValue>& inputs);
   void addPlacement(const std::vector<c10::IValue>& inputs);
   void addReason(const std::string& reason);
+  /// Gives up on a key whose captures were to be expected.
+  void lose(Key& key, std::string reason);
+  void say(LogLevel level, const std::string& text) const;
   CaptureHints hintsFor(const std::vector<c10::IValue>& values) const;
   std::vector<c10::IValue> withBound(std::vector<c10::IValue> inputs) const;
 

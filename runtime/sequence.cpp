@@ -21,6 +21,10 @@ using c10::IValue;
 using torch::jit::Graph;
 using torch::jit::Node;
 
+const char* const kWithoutContext =
+    "runs eagerly: more calls are under way at once than the sequence keeps "
+    "captures for";
+
 Backend chooseBackend(Backend recorded) {
   const char* word = std::getenv("PCG_BACKEND");
   if (word == nullptr || *word == '\0')
@@ -52,9 +56,9 @@ std::shared_ptr<Graph> bareGraph(const Graph& stored) {
 
 struct SegmentSequence::Context {
   Context(
-      const SequenceState& state, Backend backend,
+      const SequenceState& state, Backend backend, Log& log,
       const std::vector<std::shared_ptr<const SegmentDefinition>>& definitions)
-      : execution(state, backend) {
+      : execution(state, backend, log) {
     for (const auto& definition : definitions) {
       runners.push_back(std::make_unique<SegmentRunner>(definition, execution));
     }
@@ -113,7 +117,8 @@ class SegmentSequence::Lease {
 SegmentSequence::SegmentSequence(SequenceState state)
     : id_(nextId()),
       state_(std::move(state)),
-      backend_(chooseBackend(state_.backend)) {
+      backend_(chooseBackend(state_.backend)),
+      log_(logLevelOfEnvironment()) {
   std::istringstream archive(state_.archive);
   const auto holder = torch::jit::load(archive);
   for (std::size_t i = 0; i < state_.segments.size(); ++i) {
@@ -179,7 +184,7 @@ std::shared_ptr<SegmentSequence::Context> SegmentSequence::takeContext() {
     }
     if (contexts_.size() < kMostContexts) {
       contexts_.push_back(
-          std::make_shared<Context>(state_, backend_, definitions_));
+          std::make_shared<Context>(state_, backend_, log_, definitions_));
       return contexts_.back();
     }
     // Slots come free without a word, so it looks again from time to time.
@@ -215,6 +220,7 @@ std::vector<IValue> SegmentSequence::run(const IValue& module,
   if (Context* context = lease.get())
     return context->runner(name, *this).run(module, std::move(inputs));
   const SegmentDefinition& definition = *definitions_[indexOf(name)];
+  log_.writeOnce(LogLevel::kWarning, definition.name, kWithoutContext);
   BoundValues bound(definition.bound);
   bound.refresh(module);
   inputs.insert(inputs.end(), bound.values().begin(), bound.values().end());

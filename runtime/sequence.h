@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "passes/sequence_state.h"
+#include "runtime/log.h"
 #include "runtime/segment_runner.h"
 
 namespace pcg {
@@ -66,6 +67,7 @@ class SegmentSequence : public torch::CustomClassHolder {
   const std::uint64_t id_;
   SequenceState state_;
   Backend backend_;
+  Log log_;
   std::vector<std::shared_ptr<const SegmentDefinition>> definitions_;
   std::unordered_map<std::string, std::size_t> index_;
   mutable std::mutex mutex_;

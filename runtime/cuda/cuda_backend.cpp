@@ -416,7 +416,6 @@ Contents inspect(cudaGraph_t graph) {
   return contents;
 }
 
-// What the backend's graphs need for as long as one of them lives.
 // The streams that one backend's work has run on.
 // Thread safety: any thread; memory may be released on another one.
 class StreamsUsed {
@@ -454,6 +453,7 @@ struct SlotMemory {
   }
 };
 
+// What the backend's graphs need for as long as one of them lives.
 struct Resources {
   explicit Resources(c10::Device where)
       : device(where), stream(where.index()), workspaces(stream.get()) {}

@@ -11,6 +11,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/cuda/scalar_mailbox.h"
+#include "runtime/trace.h"
 
 namespace pcg {
 namespace {
@@ -65,6 +66,7 @@ void await(const ScalarMailbox& mailbox, std::uint64_t ticket,
 }  // namespace
 
 at::Scalar readScalar(const at::Tensor& tensor) {
+  const TraceRange range("host read");
   const bool plain = tensor.defined() && tensor.is_cuda() &&
                      tensor.layout() == c10::kStrided && tensor.numel() == 1 &&
                      !tensor.is_conj() && !tensor.is_neg() &&

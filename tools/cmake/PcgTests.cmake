@@ -56,6 +56,12 @@ pcg_add_test(pcg_passes_test SOURCES ${passes_tests}
 pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_run_lib)
 pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
              LIBRARIES pcg_test_support)
+pcg_add_library(pcg_nvtx_recorder SHARED
+                "${PROJECT_SOURCE_DIR}/test/nvtx_recorder/recorder.cpp")
+target_link_libraries(pcg_nvtx_recorder PRIVATE pcg_torch)
+target_link_libraries(pcg_runtime_test PRIVATE pcg_nvtx_recorder)
+target_compile_definitions(pcg_runtime_test PRIVATE
+  PCG_NVTX_RECORDER="$<TARGET_FILE:pcg_nvtx_recorder>")
 pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 
