@@ -1,14 +1,16 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <pcg/capture_error.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
-#include <string>
+#include <optional>
 #include <vector>
 
 namespace pcg {
@@ -20,21 +22,21 @@ struct CopyOperation {
   std::size_t bytes = 0;
 };
 
-/// A capture that could not be completed. The capture has been rolled back:
-/// stream, allocator routing and generator state are as before it began.
-/// `what()` names the cause (the CUDA error or the refused operator).
-class CaptureError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// What a capture is told in advance of its body.
+/// What a capture is told in advance of its work.
 struct CaptureHints {
-  /// Tensors from outside that the body uses, in slots or where they lie.
+  /// Tensors from outside that the work uses, in slots or where they lie.
   std::vector<at::Tensor> inputs;
-  /// Whether the body may draw from a default generator. If not, other threads
+  /// Whether the work may use tensors from outside beyond `inputs`.
+  bool any_input = false;
+  /// Whether the work may draw from a default generator. If not, other threads
   /// may do so while the capture lasts.
   bool draws_random = true;
+  /// Whether somebody answers for the host memory that the work copies from or
+  /// to and for the host functions that it calls. Refused otherwise.
+  bool host_work_allowed = false;
+  CaptureErrorMode error_mode = CaptureErrorMode::kThreadLocal;
+  /// The stream to capture on, instead of one of the backend's own.
+  std::optional<c10::Stream> stream;
 };
 
 /// Recorded work that can be replayed. Owns everything it reads and writes
@@ -49,6 +51,29 @@ class CapturedGraph {
 
   /// Recorded kernels, copies and fills.
   virtual std::int64_t size() const = 0;
+};
+
+/// A capture under way on the calling thread: what the thread enqueues is
+/// recorded and not run. Its stream is the current one as long as it lasts.
+///
+/// Destroyed before it was finished, it is rolled back: stream, allocator
+/// routing, generator state and memory from outside are as before it began.
+/// Thread safety: to be finished and destroyed by the thread that began it.
+class OpenCapture {
+ public:
+  virtual ~OpenCapture() = default;
+
+  /// Ends the capture. To be called once. Throws CaptureError for what the
+  /// device refuses; the capture has then been rolled back.
+  virtual std::unique_ptr<CapturedGraph> finish() = 0;
+
+  /// Whether an exception of the captured work says that a capture cannot hold
+  /// what it did.
+  virtual bool isRefusal(const std::exception& error) const = 0;
+
+  /// To be told of each operator, so that finish() can name the stream that an
+  /// operator ran on and that was not joined again.
+  virtual void noteOperator() {}
 };
 
 /// Captures and replays work on one device. One backend belongs to one
@@ -66,15 +91,20 @@ class CaptureBackend {
   /// through.
   virtual void warmUp(const std::function<void()>& body) = 0;
 
-  /// Records the device work that `body` enqueues. The work is not run.
+  /// Begins a capture. Throws CaptureError where the device refuses.
   ///
-  /// Tensors that `body` creates live in the backend's pool; those the caller
-  /// keeps stay valid, and are rewritten by each replay, as long as the caller
-  /// holds them. Memory from outside is unchanged by the capture itself. An
-  /// exception from `body` passes through, and what the device refuses arrives
-  /// as CaptureError, after the capture has been rolled back.
-  virtual std::unique_ptr<CapturedGraph> capture(
-      const std::function<void()>& body, const CaptureHints& hints) = 0;
+  /// Tensors that the captured work creates live in the backend's pool; those
+  /// the caller keeps stay valid, and are rewritten by each replay, as long as
+  /// the caller holds them. Memory from outside is unchanged by the capture
+  /// itself. The backend has to outlive the capture.
+  virtual std::unique_ptr<OpenCapture> beginCapture(
+      const CaptureHints& hints) = 0;
+
+  /// Captures what `body` enqueues. An exception from `body` passes through,
+  /// and what the device refuses arrives as CaptureError, after the capture has
+  /// been rolled back.
+  std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
+                                         const CaptureHints& hints);
 
   /// Performs all copies, in as few launches as possible, on the caller's
   /// current stream. Destinations must not overlap any source.
@@ -93,6 +123,10 @@ class CaptureBackend {
   /// stream has not changed.
   virtual void enterStream() = 0;
 
+  /// Waits for all work on the device. Throws std::runtime_error where some of
+  /// it failed.
+  virtual void synchronize() = 0;
+
   /// Bytes that the backend's pool holds now.
   virtual std::size_t poolBytes() const = 0;
 };
@@ -101,9 +135,14 @@ class CaptureBackend {
 /// captured by someone else. Always false for CPU devices.
 bool isCapturing(c10::Device device);
 
-/// Creates the CUDA backend for a device. Throws std::runtime_error where the
-/// device cannot be used.
-std::unique_ptr<CaptureBackend> makeCudaBackend(c10::Device device);
+/// Creates the CUDA backend for a device, with `pool` as its memory pool or,
+/// where that is missing, a new one. Throws std::runtime_error where the device
+/// cannot be used.
+std::unique_ptr<CaptureBackend> makeCudaBackend(
+    c10::Device device, std::optional<c10::MempoolId_t> pool = std::nullopt);
+
+/// A name for a memory pool that nobody has yet.
+c10::MempoolId_t newPoolId();
 
 /// Creates the emulating backend for CPU tensors.
 std::unique_ptr<CaptureBackend> makeHostBackend();

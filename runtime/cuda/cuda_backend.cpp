@@ -15,6 +15,8 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/backend.h"
@@ -187,8 +189,8 @@ SharedGenerator& sharedGenerator(c10::DeviceIndex device) {
 // Torch refuses a pool whose last graph is gone; this keeps it for the next.
 class Pool {
  public:
-  explicit Pool(c10::DeviceIndex device)
-      : device_(device), id_(at::cuda::graph_pool_handle()) {
+  Pool(c10::DeviceIndex device, c10::MempoolId_t id)
+      : device_(device), id_(id) {
     allocator::get()->createOrIncrefPool(device_, id_);
     auto* host = at::getHostAllocator(at::kCUDA);
     host->begin_allocate_to_pool(id_, [](c10::Stream) { return false; });
@@ -219,53 +221,75 @@ class Pool {
   c10::MempoolId_t id_;
 };
 
-// The cuBLAS workspaces that captures on one stream have used, kept for as long
-// as graphs may use them.
+// The cuBLAS workspaces that captures on one stream use, kept for as long as
+// graphs may use them.
 //
 // Torch keeps workspaces in maps by handle and stream. One that a capture makes
 // lies in the capture's pool, and `clearCublasWorkspaces` would free it: memory
 // that a later capture can hand out, and that earlier graphs still write to.
+// One that eager work made is none for a graph that is replayed on another
+// stream. So each capture finds the workspaces of earlier ones in the maps, and
+// eager work finds its own again afterwards.
 // (Seen in torch 2.11; to be dropped when torch ties workspaces to graphs.)
 class Workspaces {
  public:
-  explicit Workspaces(CUDAStream stream) : stream_(stream.stream()) {}
-  ~Workspaces() {
-    forOwnEntries([&](auto& map, auto it) {
-      return it->second.get_context() == nullptr ? map.erase(it)
-                                                 : std::next(it);
-    });
-  }
+  explicit Workspaces(CUDAStream stream) : stream_(stream) {}
   Workspaces(const Workspaces&) = delete;
   Workspaces& operator=(const Workspaces&) = delete;
 
-  // Takes the memory over and leaves the entries, whatever thread made them.
-  void adopt() {
-    forOwnEntries([&](auto&, auto it) {
-      at::DataPtr& entry = it->second;
-      if (entry.get_context() != nullptr) {
-        memory_.push_back(std::move(entry));
-        const at::DataPtr& owned = memory_.back();
-        entry = at::DataPtr(owned.get(), owned.device());
-      }
-      return std::next(it);
-    });
-  }
+  CUDAStream stream() const { return stream_; }
 
- private:
-  template <typename Visit>
-  void forOwnEntries(const Visit& visit) {
-    for (auto* all : {&at::cuda::cublas_handle_stream_to_workspace(),
-                      &at::cuda::cublaslt_handle_stream_to_workspace()}) {
-      const std::unique_lock<std::shared_mutex> lock(all->mutex);
-      for (auto it = all->map.begin(); it != all->map.end();) {
-        it = std::get<1>(it->first) == stream_ ? visit(all->map, it)
-                                               : std::next(it);
-      }
+  void beginCapture() {
+    for (Kind& kind : kinds_) {
+      const std::unique_lock<std::shared_mutex> lock(kind.all->mutex);
+      kind.eager = takeEntries(*kind.all);
+      for (const auto& [key, memory] : kind.captured)
+        kind.all->map[key] = at::DataPtr(memory.get(), memory.device());
     }
   }
 
-  void* stream_;
-  std::vector<at::DataPtr> memory_;
+  // Whatever thread made an entry.
+  void endCapture() {
+    for (Kind& kind : kinds_) {
+      const std::unique_lock<std::shared_mutex> lock(kind.all->mutex);
+      for (auto& [key, memory] : takeEntries(*kind.all)) {
+        if (memory.get_context() != nullptr)
+          kind.captured.emplace_back(key, std::move(memory));
+      }
+      for (auto& [key, memory] : kind.eager)
+        kind.all->map[key] = std::move(memory);
+      kind.eager.clear();
+    }
+  }
+
+ private:
+  using All = std::remove_reference_t<
+      decltype(at::cuda::cublas_handle_stream_to_workspace())>;
+  using Key = decltype(All::map)::key_type;
+  using Entries = std::vector<std::pair<Key, at::DataPtr>>;
+  struct Kind {
+    All* all;
+    Entries captured;
+    Entries eager;  // while a capture lasts
+  };
+
+  Entries takeEntries(All& all) const {
+    Entries taken;
+    for (auto it = all.map.begin(); it != all.map.end();) {
+      if (std::get<1>(it->first) == stream_.stream()) {
+        taken.emplace_back(it->first, std::move(it->second));
+        it = all.map.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    return taken;
+  }
+
+  CUDAStream stream_;
+  std::array<Kind, 2> kinds_{
+      {{&at::cuda::cublas_handle_stream_to_workspace(), {}, {}},
+       {&at::cuda::cublaslt_handle_stream_to_workspace(), {}, {}}}};
 };
 
 // ---- graphs -----------------------------------------------------------------
@@ -366,8 +390,8 @@ struct Contents {
 };
 
 // Looks through a graph and throws CaptureError where it holds what a replay
-// must not do.
-Contents inspect(cudaGraph_t graph) {
+// must not do. Nobody but the caller can answer for work on the host.
+Contents inspect(cudaGraph_t graph, bool host_work_allowed) {
   std::size_t count = 0;
   check(cudaGraphGetNodes(graph, nullptr, &count), "cannot read a graph");
   std::vector<cudaGraphNode_t> nodes(count);
@@ -388,27 +412,32 @@ Contents inspect(cudaGraph_t graph) {
         ++contents.work;
         cudaMemsetParams fill{};
         check(cudaGraphMemsetNodeGetParams(node, &fill), "cannot read a fill");
-        refuseHostMemory(fill.dst, "a fill of");
+        if (!host_work_allowed)
+          refuseHostMemory(fill.dst, "a fill of");
         break;
       }
       case cudaGraphNodeTypeMemcpy: {
         ++contents.work;
         cudaMemcpy3DParms copy{};
         check(cudaGraphMemcpyNodeGetParams(node, &copy), "cannot read a copy");
-        refuseHostMemory(copy.srcPtr.ptr, "a copy from");
-        refuseHostMemory(copy.dstPtr.ptr, "a copy to");
+        if (!host_work_allowed) {
+          refuseHostMemory(copy.srcPtr.ptr, "a copy from");
+          refuseHostMemory(copy.dstPtr.ptr, "a copy to");
+        }
         break;
       }
       case cudaGraphNodeTypeGraph: {
         cudaGraph_t child = nullptr;
         check(cudaGraphChildGraphNodeGetGraph(node, &child),
               "cannot read a child graph");
-        const Contents inner = inspect(child);
+        const Contents inner = inspect(child, host_work_allowed);
         contents.work += inner.work;
         break;
       }
       case cudaGraphNodeTypeHost:
-        throw CaptureError("the capture contains a call of a host function");
+        if (!host_work_allowed)
+          throw CaptureError("the capture contains a call of a host function");
+        break;
       default:
         break;
     }
@@ -456,7 +485,7 @@ struct SlotMemory {
 // What the backend's graphs need for as long as one of them lives.
 struct Resources {
   explicit Resources(c10::Device where)
-      : device(where), stream(where.index()), workspaces(stream.get()) {}
+      : device(where), stream(where.index()) {}
   ~Resources() {
     // Replays may be under way; the stream's next owner comes after them.
     ignoringErrors([&] {
@@ -467,10 +496,19 @@ struct Resources {
   Resources(const Resources&) = delete;
   Resources& operator=(const Resources&) = delete;
 
+  Workspaces& workspacesOf(CUDAStream capturing) {
+    for (const auto& known : workspaces) {
+      if (known->stream() == capturing)
+        return *known;
+    }
+    workspaces.push_back(std::make_unique<Workspaces>(capturing));
+    return *workspaces.back();
+  }
+
   c10::Device device;
   OwnStream stream;
-  Workspaces workspaces;
-  StreamOrder order;  // of replays and copies
+  std::vector<std::unique_ptr<Workspaces>> workspaces;  // by capturing stream
+  StreamOrder order;                                    // of replays and copies
   std::shared_ptr<StreamsUsed> streams = std::make_shared<StreamsUsed>();
 };
 
@@ -558,6 +596,91 @@ bool isRefusal(const std::exception& error) {
          text.find("capture mode") != std::string::npos;
 }
 
+// ---- streams of a capture ---------------------------------------------------
+
+// What the next work on a capturing stream would come after.
+struct CaptureFront {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  std::vector<cudaGraphNode_t> nodes;
+
+  static CaptureFront of(CUDAStream stream) {
+    CaptureFront front;
+    const cudaGraphNode_t* nodes = nullptr;
+    const cudaGraphEdgeData* edges = nullptr;
+    std::size_t count = 0;
+    if (cudaStreamGetCaptureInfo(stream.stream(), &front.status, &front.id,
+                                 nullptr, &nodes, &edges,
+                                 &count) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return {};
+    }
+    if (front.status == cudaStreamCaptureStatusActive)
+      front.nodes.assign(nodes, nodes + count);
+    return front;
+  }
+};
+
+// All nodes that must have run before one of `nodes` may, and these.
+std::unordered_set<cudaGraphNode_t> withAncestors(
+    std::vector<cudaGraphNode_t> nodes) {
+  std::unordered_set<cudaGraphNode_t> found;
+  while (!nodes.empty()) {
+    cudaGraphNode_t node = nodes.back();
+    nodes.pop_back();
+    if (!found.insert(node).second)
+      continue;
+    std::size_t count = 0;
+    check(cudaGraphNodeGetDependencies(node, nullptr, nullptr, &count),
+          "cannot read a graph");
+    std::vector<cudaGraphNode_t> before(count);
+    std::vector<cudaGraphEdgeData> edges(count);
+    if (count != 0) {
+      check(cudaGraphNodeGetDependencies(node, before.data(), edges.data(),
+                                         &count),
+            "cannot read a graph");
+    }
+    nodes.insert(nodes.end(), before.begin(), before.end());
+  }
+  return found;
+}
+
+// Those of `streams` that were forked off the capture on `origin` and have work
+// that nothing on `origin` waits for.
+std::vector<CUDAStream> findUnjoined(CUDAStream origin,
+                                     const std::vector<CUDAStream>& streams) {
+  std::vector<CUDAStream> unjoined;
+  const CaptureFront front = CaptureFront::of(origin);
+  if (front.status != cudaStreamCaptureStatusActive)
+    return unjoined;
+  const auto joined = withAncestors(front.nodes);
+  for (const CUDAStream stream : streams) {
+    const CaptureFront other = CaptureFront::of(stream);
+    if (other.status != cudaStreamCaptureStatusActive || other.id != front.id)
+      continue;
+    const bool waited_for =
+        std::all_of(other.nodes.begin(), other.nodes.end(),
+                    [&](auto node) { return joined.count(node) != 0; });
+    if (!waited_for)
+      unjoined.push_back(stream);
+  }
+  return unjoined;
+}
+
+std::string describeUnjoined(const std::vector<CUDAStream>& streams) {
+  std::string text =
+      "work on a side stream was forked off the capture and not joined again";
+  if (!streams.empty()) {
+    text += streams.size() == 1 ? ": stream " : ": streams ";
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(streams[i].id());
+    }
+  }
+  return text +
+         "; record an event there and make the capturing stream wait for it "
+         "before the capture, or the part of it up to a break, ends";
+}
+
 // ---- the backend ------------------------------------------------------------
 
 // A copy that is worth the driver's own method. Up to here its call takes the
@@ -566,10 +689,11 @@ constexpr std::size_t kLongCopy = 1 << 20;
 
 class CudaBackend final : public CaptureBackend {
  public:
-  explicit CudaBackend(c10::Device device) : device_(device) {
+  CudaBackend(c10::Device device, std::optional<c10::MempoolId_t> pool)
+      : device_(device), named_pool_(pool.has_value()) {
     const c10::cuda::CUDAGuard guard(device);
     resources_ = std::make_shared<Resources>(device);
-    pool_ = std::make_shared<Pool>(device.index());
+    pool_ = std::make_shared<Pool>(device.index(), pool ? *pool : newPoolId());
   }
 
   c10::Device device() const override { return device_; }
@@ -583,40 +707,11 @@ class CudaBackend final : public CaptureBackend {
     body();
   }
 
-  // No device-wide synchronization comes first. It would keep the capture from
-  // disturbing work under way, or the reverse; but nothing shares the stream,
-  // in thread-local mode other threads are neither restricted nor able to
-  // break the capture by allocating, and the events below order the little
-  // work that surrounds it.
-  std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
-                                         const CaptureHints& hints) override {
-    const c10::cuda::CUDAGuard device_guard(device_);
-    const auto caller = c10::cuda::getCurrentCUDAStream(device_.index());
-    const CUDAStream own = resources_->stream.get();
-    if (isCapturing(device_)) {
-      throw CaptureError("the caller's stream is being captured already");
-    }
-    enterStream();
-    SharedGenerator& shared = sharedGenerator(device_.index());
-    const std::lock_guard<std::recursive_mutex> turn(shared.mutex);
-    boundary_.record(caller);
-    boundary_.holdBack(own);
-    shared.order.enter(own);
-    const auto leave = [&] {
-      resources_->workspaces.adopt();
-      shared.order.leave(own);
-      boundary_.record(own);
-      boundary_.holdBack(caller);
-    };
-    std::unique_ptr<CapturedGraph> result;
-    try {
-      result = record(body, hints);
-    } catch (...) {
-      leave();
-      throw;
-    }
-    leave();
-    return result;
+  std::unique_ptr<OpenCapture> beginCapture(const CaptureHints& hints) override;
+
+  void synchronize() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    check(cudaDeviceSynchronize(), "work on the device has failed");
   }
 
   void copy(const std::vector<CopyOperation>& operations) override {
@@ -679,82 +774,184 @@ class CudaBackend final : public CaptureBackend {
   }
 
  private:
-  std::unique_ptr<CapturedGraph> record(const std::function<void()>& body,
-                                        const CaptureHints& hints) {
-    const CUDAStream own = resources_->stream.get();
-    const c10::cuda::CUDAStreamGuard stream_guard(own);
-    auto graph = std::make_unique<Graph>();
-    try {
-      auto generator =
-          at::cuda::detail::getDefaultCUDAGenerator(device_.index());
-      const std::lock_guard<std::mutex> no_draws(generator.mutex());
-      graph->capture_begin(pool_->id(), cudaStreamCaptureModeThreadLocal);
-      if (!hints.draws_random) {
-        graph->leaveGeneratorsAlone();
-      }
-    } catch (const std::exception& error) {
-      abandon(*graph);
-      throw CaptureError("cannot begin a capture: " + firstLine(error));
-    }
-    try {
-      body();
-    } catch (const c10::OutOfMemoryError&) {
-      abandon(*graph);  // Says nothing about the body, captured or not.
-      throw;
-    } catch (const std::exception& error) {
-      const bool refused =
-          isCaptured(own.stream(), cudaStreamCaptureStatusInvalidated) ||
-          isRefusal(error);
-      abandon(*graph);
-      if (refused) {
-        throw CaptureError(firstLine(error));
-      }
-      throw;
-    } catch (...) {
-      abandon(*graph);
-      throw;
-    }
-    try {
-      WarningsOff silent;  // An empty capture is no cause for one.
-      const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
-      graph->capture_end();
-    } catch (const std::exception& error) {
-      abandon(*graph);
-      throw CaptureError(firstLine(error));
-    }
-    Contents contents;
-    try {
-      contents = inspect(graph->raw_cuda_graph());
-      if (contents.needs_launch) {
-        graph->instantiate();
-        check(cudaGraphUpload(graph->raw_cuda_graph_exec(), own.stream()),
-              "cannot upload a graph");
-      }
-    } catch (const std::exception& error) {
-      (void)cudaGetLastError();
-      throw CaptureError(firstLine(error));
-    }
-    return std::make_unique<CudaGraph>(std::move(graph), contents, pool_,
-                                       resources_);
-  }
+  friend class CudaCapture;
 
-  // The pool of a failed capture is not used again. Older graphs keep it.
-  void abandon(Graph& graph) {
-    graph.rollBack(resources_->stream.get().stream());
+  // The pool of a failed capture is not used again, unless it has a name that
+  // others use. Older graphs keep it.
+  void abandonPool() {
+    if (named_pool_)
+      return;
     abandoned_.erase(
         std::remove_if(abandoned_.begin(), abandoned_.end(),
                        [](const auto& pool) { return pool.expired(); }),
         abandoned_.end());
     abandoned_.push_back(pool_);
-    pool_ = std::make_shared<Pool>(device_.index());
+    pool_ = std::make_shared<Pool>(device_.index(), newPoolId());
   }
 
   c10::Device device_;
+  bool named_pool_;
   std::shared_ptr<Resources> resources_;
   std::shared_ptr<Pool> pool_;
   std::vector<std::weak_ptr<Pool>> abandoned_;
   Event boundary_;  // between the caller's stream and the captures'
 };
+
+cudaStreamCaptureMode toCuda(CaptureErrorMode mode) {
+  switch (mode) {
+    case CaptureErrorMode::kGlobal:
+      return cudaStreamCaptureModeGlobal;
+    case CaptureErrorMode::kRelaxed:
+      return cudaStreamCaptureModeRelaxed;
+    case CaptureErrorMode::kThreadLocal:
+      break;
+  }
+  return cudaStreamCaptureModeThreadLocal;
+}
+
+// No device-wide synchronization comes first. It would keep the capture from
+// disturbing work under way, or the reverse; but nothing shares the stream, in
+// thread-local mode other threads are neither restricted nor able to break the
+// capture by allocating, and the events below order the little work that
+// surrounds it.
+class CudaCapture final : public OpenCapture {
+ public:
+  CudaCapture(CudaBackend& backend, const CaptureHints& hints)
+      : backend_(backend),
+        host_work_allowed_(hints.host_work_allowed),
+        device_guard_(backend.device_),
+        caller_(c10::cuda::getCurrentCUDAStream(backend.device_.index())),
+        stream_(hints.stream ? CUDAStream(*hints.stream)
+                             : backend.resources_->stream.get()),
+        workspaces_(backend.resources_->workspacesOf(stream_)) {
+    if (isCapturing(backend_.device_))
+      throw CaptureError("the caller's stream is being captured already");
+    if (stream_.device() != backend_.device_) {
+      throw CaptureError("the stream to capture on belongs to " +
+                         stream_.device().str() + ", the capture to " +
+                         backend_.device_.str());
+    }
+    backend_.enterStream();
+    turn_ = std::unique_lock<std::recursive_mutex>(shared().mutex);
+    backend_.boundary_.record(caller_);
+    backend_.boundary_.holdBack(stream_);
+    shared().order.enter(stream_);
+    workspaces_.beginCapture();
+    stream_guard_.emplace(stream_);
+    try {
+      begin(hints);
+    } catch (const std::exception& error) {
+      const std::string text = firstLine(error);
+      close();
+      throw CaptureError("cannot begin a capture: " + text);
+    }
+  }
+
+  ~CudaCapture() override {
+    if (stream_guard_)
+      close();
+  }
+
+  std::unique_ptr<CapturedGraph> finish() override {
+    Contents contents;
+    try {
+      endCapture();
+      contents = inspect(graph_->raw_cuda_graph(), host_work_allowed_);
+      if (contents.needs_launch) {
+        graph_->instantiate();
+        check(cudaGraphUpload(graph_->raw_cuda_graph_exec(), stream_.stream()),
+              "cannot upload a graph");
+      }
+    } catch (const std::exception& error) {
+      (void)cudaGetLastError();
+      const std::string text = firstLine(error);
+      close();
+      throw CaptureError(text);
+    }
+    auto result = std::make_unique<CudaGraph>(
+        std::move(graph_), contents, backend_.pool_, backend_.resources_);
+    close();
+    return result;
+  }
+
+  bool isRefusal(const std::exception& error) const override {
+    return isCaptured(stream_.stream(), cudaStreamCaptureStatusInvalidated) ||
+           pcg::isRefusal(error);
+  }
+
+  void noteOperator() override {
+    const auto current =
+        c10::cuda::getCurrentCUDAStream(stream_.device_index());
+    if (current != stream_ &&
+        std::find(side_streams_.begin(), side_streams_.end(), current) ==
+            side_streams_.end()) {
+      side_streams_.push_back(current);
+    }
+  }
+
+ private:
+  SharedGenerator& shared() const {
+    return sharedGenerator(backend_.device_.index());
+  }
+
+  void begin(const CaptureHints& hints) {
+    auto generator =
+        at::cuda::detail::getDefaultCUDAGenerator(stream_.device_index());
+    const std::lock_guard<std::mutex> no_draws(generator.mutex());
+    graph_->capture_begin(backend_.pool_->id(), toCuda(hints.error_mode));
+    if (!hints.draws_random)
+      graph_->leaveGeneratorsAlone();
+  }
+
+  void endCapture() {
+    const auto unjoined = findUnjoined(stream_, side_streams_);
+    try {
+      WarningsOff silent;  // An empty capture is no cause for one.
+      const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+      graph_->capture_end();
+    } catch (const c10::AcceleratorError& error) {
+      if (error.get_error_code() == cudaErrorStreamCaptureUnjoined)
+        throw CaptureError(describeUnjoined(unjoined));
+      throw;
+    }
+    ended_ = true;
+  }
+
+  // Leaves everything as it was before, the capture rolled back unless it was
+  // finished.
+  void close() noexcept {
+    if (graph_ && !ended_) {
+      graph_->rollBack(stream_.stream());
+      ignoringErrors([&] { backend_.abandonPool(); });
+    }
+    graph_.reset();
+    stream_guard_.reset();
+    ignoringErrors([&] { workspaces_.endCapture(); });
+    ignoringErrors([&] {
+      shared().order.leave(stream_);
+      backend_.boundary_.record(stream_);
+      backend_.boundary_.holdBack(caller_);
+    });
+    turn_.unlock();
+  }
+
+  CudaBackend& backend_;
+  bool host_work_allowed_;
+  c10::cuda::CUDAGuard device_guard_;
+  CUDAStream caller_;
+  CUDAStream stream_;
+  Workspaces& workspaces_;
+  std::unique_lock<std::recursive_mutex> turn_;
+  std::optional<c10::cuda::CUDAStreamGuard> stream_guard_;
+  std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
+  bool ended_ = false;
+  std::vector<CUDAStream> side_streams_;
+};
+
+std::unique_ptr<OpenCapture> CudaBackend::beginCapture(
+    const CaptureHints& hints) {
+  return std::make_unique<CudaCapture>(*this, hints);
+}
 
 // Why captures are impossible on a device; "" where they are not.
 std::string whyUnusable(c10::Device device) {
@@ -792,7 +989,12 @@ bool isCapturing(c10::Device device) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-std::unique_ptr<CaptureBackend> makeCudaBackend(c10::Device device) {
+c10::MempoolId_t newPoolId() {
+  return at::cuda::graph_pool_handle();
+}
+
+std::unique_ptr<CaptureBackend> makeCudaBackend(
+    c10::Device device, std::optional<c10::MempoolId_t> pool) {
   const std::string why = whyUnusable(device);
   if (!why.empty()) {
     throw std::runtime_error("cannot capture on " + device.str() + ": " + why);
@@ -800,7 +1002,7 @@ std::unique_ptr<CaptureBackend> makeCudaBackend(c10::Device device) {
   if (!device.has_index()) {
     device.set_index(c10::cuda::current_device());
   }
-  return std::make_unique<CudaBackend>(device);
+  return std::make_unique<CudaBackend>(device, pool);
 }
 
 }  // namespace pcg

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 #include <variant>
@@ -191,8 +192,9 @@ bool onlyReserves(const c10::OperatorHandle& op) {
 
 class Recorder {
  public:
-  explicit Recorder(const std::vector<at::Tensor>& inputs) : device_(inputs) {
-    for (const at::Tensor& tensor : inputs) {
+  explicit Recorder(const CaptureHints& hints)
+      : device_(hints.inputs), any_input_(hints.any_input) {
+    for (const at::Tensor& tensor : hints.inputs) {
       if (tensor.has_storage())
         outside_.insert(storageOf(tensor));
     }
@@ -206,6 +208,7 @@ class Recorder {
       return;
     }
     const Arguments arguments = argumentsOf(op, *stack);
+    meet(arguments);
     if (isForeign(op) && !keys.has_any(c10::autocast_dispatch_keyset) &&
         !isDifferentiable(arguments)) {
       dispatch(op, keys, stack);
@@ -282,6 +285,28 @@ class Recorder {
     throw CaptureError(op.operator_name().name + " " + why->sentence);
   }
 
+  // Takes tensors that nobody announced for device memory from outside.
+  void meet(Arguments arguments) {
+    if (!any_input_)
+      return;
+    forEachTensor(arguments, [&](const at::Tensor& tensor) {
+      if (!tensor.has_storage() || device_.contains(tensor) ||
+          isBornHere(storageOf(tensor)) ||
+          tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+        return;
+      }
+      device_.add(tensor);
+      outside_.insert(storageOf(tensor));
+    });
+  }
+
+  // Of host memory.
+  bool isBornHere(const c10::StorageImpl* storage) const {
+    return std::any_of(host_.begin(), host_.end(), [&](const auto& known) {
+      return known.unsafeGetStorageImpl() == storage;
+    });
+  }
+
   static Arguments argumentsOf(const c10::OperatorHandle& op,
                                const Stack& stack) {
     return torch::jit::last(stack, op.schema().arguments().size());
@@ -298,6 +323,7 @@ class Recorder {
   void dispatch(const c10::OperatorHandle& op, DispatchKeySet keys,
                 Stack* stack) {
     const Arguments arguments = argumentsOf(op, *stack);
+    meet(arguments);
     const bool on_device = device_.onDevice(arguments);
     if (on_device)
       refuse(op, arguments);
@@ -399,11 +425,7 @@ class Recorder {
     }
     if (device_.contains(tensor))
       return;
-    const bool born_here =
-        std::any_of(host_.begin(), host_.end(), [&](const c10::Storage& known) {
-          return known.unsafeGetStorageImpl() == storage;
-        });
-    if (!born_here) {
+    if (!isBornHere(storage)) {
       throw CaptureError(op.operator_name().name + " " +
                          describe(Reason::kOuterWrite));
     }
@@ -416,6 +438,7 @@ class Recorder {
   }
 
   DeviceTensors device_;
+  bool any_input_;
   std::unordered_set<const c10::StorageImpl*> outside_;
   std::vector<Restore> kept_;
   std::unordered_set<const c10::StorageImpl*> kept_storages_;
@@ -496,22 +519,42 @@ class Recording {
   c10::impl::IncludeDispatchKeyGuard keys_;
 };
 
+class HostCapture final : public OpenCapture {
+ public:
+  HostCapture(const CaptureHints& hints, std::shared_ptr<std::size_t> pool)
+      : recorder_(hints), pool_(std::move(pool)) {
+    if (recording != nullptr)
+      throw CaptureError("this thread is capturing already");
+    active_.emplace(recorder_);
+  }
+
+  std::unique_ptr<CapturedGraph> finish() override {
+    active_.reset();
+    return std::make_unique<HostGraph>(recorder_.takeSteps(), recorder_.bytes(),
+                                       pool_);
+  }
+
+  // The recorder says by CaptureError what it refuses.
+  bool isRefusal(const std::exception&) const override { return false; }
+
+ private:
+  Recorder recorder_;
+  std::shared_ptr<std::size_t> pool_;
+  std::optional<Recording> active_;
+};
+
 class HostBackend final : public CaptureBackend {
  public:
   c10::Device device() const override { return c10::kCPU; }
 
   void warmUp(const std::function<void()>& body) override { body(); }
 
-  std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
-                                         const CaptureHints& hints) override {
-    Recorder recorder(hints.inputs);
-    {
-      const Recording active(recorder);
-      body();
-    }
-    return std::make_unique<HostGraph>(recorder.takeSteps(), recorder.bytes(),
-                                       pool_);
+  std::unique_ptr<OpenCapture> beginCapture(
+      const CaptureHints& hints) override {
+    return std::make_unique<HostCapture>(hints, pool_);
   }
+
+  void synchronize() override {}
 
   void copy(const std::vector<CopyOperation>& operations) override {
     for (const CopyOperation& operation : operations) {
