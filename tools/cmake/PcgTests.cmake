@@ -43,6 +43,9 @@ file(GLOB tools_tests CONFIGURE_DEPENDS
 file(GLOB runtime_tests CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/test/runtime/*.cpp")
 file(GLOB gpu_tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/test/gpu/*.cpp")
+# Run on the host back end and on the GPU.
+file(GLOB capture_tests CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/test/capture/*.cpp")
 file(GLOB support_sources CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/test/support/*.cpp")
 if(support_sources)
@@ -54,7 +57,7 @@ endif()
 pcg_add_test(pcg_passes_test SOURCES ${passes_tests}
              LIBRARIES $<LINK_LIBRARY:WHOLE_ARCHIVE,pcg_passes>)
 pcg_add_test(pcg_tools_test SOURCES ${tools_tests} LIBRARIES pcg_run_lib)
-pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests}
+pcg_add_test(pcg_runtime_test SOURCES ${runtime_tests} ${capture_tests}
              LIBRARIES pcg_test_support)
 pcg_add_library(pcg_nvtx_recorder SHARED
                 "${PROJECT_SOURCE_DIR}/test/nvtx_recorder/recorder.cpp")
@@ -62,8 +65,9 @@ target_link_libraries(pcg_nvtx_recorder PRIVATE pcg_torch)
 target_link_libraries(pcg_runtime_test PRIVATE pcg_nvtx_recorder)
 target_compile_definitions(pcg_runtime_test PRIVATE
   PCG_NVTX_RECORDER="$<TARGET_FILE:pcg_nvtx_recorder>")
-pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests}
+pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests} ${capture_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
+target_compile_definitions(pcg_gpu_test PRIVATE PCG_TEST_ON_GPU)
 
 # How the passes' time grows with the graph. As a test, by themselves: one that
 # is in a hurry for the processor measures the others.
