@@ -57,26 +57,29 @@ CaptureSession::CaptureSession(CUDAGraphSequence::Steps& sequence,
   // Once, so that an input is there, whatever stream it comes from.
   backend_.synchronize();
   autograd_ = std::make_unique<AutogradOnThisThread>();
+  watch_ =
+      std::make_unique<OperatorWatch>(used_, [this] { open_->noteOperator(); });
   begin();
   current_session = this;
 }
 
 CaptureSession::~CaptureSession() {
-  leave();
+  drop();
 }
 
 CaptureSession* CaptureSession::current() {
   return current_session;
 }
 
-void CaptureSession::leave() noexcept {
-  watch_.reset();
+// What has not been added to the sequence, and the claim on both.
+void CaptureSession::drop() noexcept {
+  if (current_session == this) {
+    current_session = nullptr;
+    watch_->pause();
+  }
   open_.reset();
   list_ = StepList();
-  autograd_.reset();
   use_.reset();
-  if (current_session == this)
-    current_session = nullptr;
 }
 
 template <typename Work>
@@ -86,12 +89,12 @@ void CaptureSession::allOrNothing(const Work& work) {
   } catch (const std::exception& error) {
     end_ = std::string("has failed with: ") + error.what();
     sequence_.noteError(error.what());
-    leave();
+    drop();
     throw;
   } catch (...) {
     end_ = "has failed with an exception of an unknown type";
     sequence_.noteError("an exception of an unknown type");
-    leave();
+    drop();
     throw;
   }
 }
@@ -105,12 +108,12 @@ void CaptureSession::begin() {
   hints.error_mode = options_.capture_error_mode;
   hints.stream = options_.stream;
   open_ = backend_.beginCapture(hints);
-  watch_.emplace(used_, [this] { open_->noteOperator(); });
+  watch_->resume();
 }
 
 // Replays what has been captured, which makes its results real.
 void CaptureSession::endGraph() {
-  watch_.reset();
+  watch_->pause();
   emptyAutocastCache();
   auto graph = open_->finish();
   open_.reset();
@@ -164,7 +167,9 @@ void CaptureSession::finish() {
     sequence_.append(std::move(list_));
   });
   end_ = "has been finished already";
-  leave();
+  drop();
+  watch_.reset();
+  autograd_.reset();
 }
 
 // ---- the public face --------------------------------------------------------

@@ -38,7 +38,7 @@ class CaptureSession {
  private:
   void begin();
   void endGraph();
-  void leave() noexcept;
+  void drop() noexcept;
   template <typename Work>
   void allOrNothing(const Work& work);
 
@@ -50,11 +50,13 @@ class CaptureSession {
   std::thread::id thread_ = std::this_thread::get_id();
   std::optional<CUDAGraphSequence::Steps::InUse> use_;
   CaptureBackend& backend_;
-  std::unique_ptr<AutogradOnThisThread> autograd_;
   StepList list_;
   StoragesUsed used_;
   std::unique_ptr<OpenCapture> open_;
-  std::optional<OperatorWatch> watch_;
+  // A failure may come from within a backward pass, which puts back what a
+  // thread had before: these two go when the session goes.
+  std::unique_ptr<AutogradOnThisThread> autograd_;
+  std::unique_ptr<OperatorWatch> watch_;
   std::string end_;  // how it ended; "" before
 };
 

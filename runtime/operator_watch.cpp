@@ -43,8 +43,7 @@ void StoragesUsed::made(const c10::Storage& storage) {
 
 OperatorWatch::OperatorWatch(StoragesUsed& used,
                              std::function<void()> on_operator)
-    : used_(used), on_operator_(std::move(on_operator)), outer_(watching) {
-  watching = this;
+    : used_(used), on_operator_(std::move(on_operator)) {
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
           [](const at::RecordFunction& function)
@@ -71,8 +70,16 @@ OperatorWatch::OperatorWatch(StoragesUsed& used,
 }
 
 OperatorWatch::~OperatorWatch() {
+  pause();
   at::removeCallback(callback_);
-  watching = outer_;
+}
+
+void OperatorWatch::resume() {
+  watching = this;
+}
+
+void OperatorWatch::pause() {
+  watching = nullptr;
 }
 
 }  // namespace pcg

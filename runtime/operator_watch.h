@@ -33,22 +33,27 @@ class StoragesUsed {
   std::vector<c10::Storage> outside_;
 };
 
-/// While one lives, it tells of each operator that the calling thread
-/// dispatches (at::RecordFunction, thread local), and notes the storages of its
-/// arguments and results in `used`.
-/// Thread safety: to be made and destroyed by one thread.
+/// Between resume() and pause(), it tells of each operator that the calling
+/// thread dispatches (at::RecordFunction, thread local), and notes the storages
+/// of its arguments and results in `used`.
+///
+/// To be made and destroyed outside backward passes: those restore at their end
+/// the callbacks that a thread had at their beginning.
+/// Thread safety: use on one thread only, one at a time.
 class OperatorWatch {
  public:
   /// Both have to outlive the watch.
   OperatorWatch(StoragesUsed& used, std::function<void()> on_operator);
   ~OperatorWatch();
+
+  void resume();
+  void pause();
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
  private:
   StoragesUsed& used_;
   std::function<void()> on_operator_;
-  OperatorWatch* outer_;
   at::CallbackHandle callback_;
 };
 

@@ -1,6 +1,8 @@
 // The hand-written capture API, on the host back end or, in the program of the
 // GPU tests, with CUDA graphs.
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/AutogradState.h>
 #include <gtest/gtest.h>
 #include <pcg/sequence.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -651,6 +653,37 @@ TEST_F(CaptureApi, BreaksMayStandInABackwardPass) {
     work();
     EXPECT_TRUE(at::equal(replayed, gradient)) << value;
   }
+}
+
+TEST_F(CaptureApi, AnExceptionInABackwardPassLeavesTheThreadAsItWas) {
+  const auto threadsOf = [] {
+    return c10::AutogradState::get_tls_state().get_multithreading_enabled();
+  };
+  struct Throwing : torch::autograd::Function<Throwing> {
+    static at::Tensor forward(torch::autograd::AutogradContext*,
+                              const at::Tensor& x) {
+      return x * 2;
+    }
+    static torch::autograd::variable_list backward(
+        torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+      no_graph([] { throw std::range_error("in a backward pass"); });
+      return {};
+    }
+  };
+  at::Tensor x = at::ones({4}, onDevice()).requires_grad_();
+  const bool before = threadsOf();
+  EXPECT_THROW(capture([&] {
+                 const at::Tensor loss = Throwing::apply(x).sum();
+                 torch::autograd::grad({loss}, {x});
+               }),
+               std::exception);
+  EXPECT_FALSE(is_in_piecewise_graph());
+  EXPECT_EQ(threadsOf(), before);
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
+  at::Tensor y = at::ones({4}, onDevice());
+  capture([&] { y.add_(1); });
+  EXPECT_EQ(threadsOf(), before);
+  EXPECT_EQ(valueOf(y), 2);
 }
 
 TEST_F(CaptureApi, RandomNumbersAreThoseOfEagerCalls) {

@@ -1,10 +1,13 @@
 // consumer MODEL.pt: partitions a model that takes one [8, 512] tensor, and
-// compares it with the original on inputs it has not seen before.
+// compares it with the original on inputs it has not seen before; then captures
+// hand-written code, as the README does.
 #include <pcg/partition.h>
+#include <pcg/sequence.h>
 #include <torch/script.h>
 
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <string>
 
 namespace {
@@ -37,6 +40,32 @@ int run(const std::string& path) {
   return 0;
 }
 
+void scale(torch::Tensor x) {
+  if (x.sum().item<float>() > 0)
+    x.clamp_(-10, 10);
+}
+
+int runHandWritten() {
+  // Emulated on CPU tensors; without arguments it captures CUDA graphs.
+  pcg::CUDAGraphSequence sequence(std::nullopt, pcg::Backend::kHost);
+  torch::Tensor src = torch::zeros({4});
+  torch::Tensor dst = torch::zeros({4});
+
+  pcg::PiecewiseGraph capture(sequence);
+  dst.copy_(src * 2);
+  pcg::no_graph(scale, dst);
+  dst.add_(1);
+  capture.finish();
+
+  src.fill_(5);
+  sequence.replay();
+  std::cout << sequence.report().text();
+  if (dst[0].item<float>() == 11)
+    return 0;
+  std::cerr << "expected 11, found " << dst[0].item<float>() << '\n';
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -45,7 +74,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return run(argv[1]);
+    return run(argv[1]) + runHandWritten();
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;
