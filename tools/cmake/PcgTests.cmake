@@ -144,6 +144,13 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/test/consumer/CMakeLists.txt")
                                             LABELS consumer)
 endif()
 
+# The benchmark program, on small workloads.
+add_test(NAME pcg_bench
+  COMMAND "${PCG_PYTHON}" -W ignore
+    "${PROJECT_SOURCE_DIR}/test/benchmark/pcg_bench_test.py"
+    --library "$<TARGET_FILE:pcg>")
+set_tests_properties(pcg_bench PROPERTIES TIMEOUT 900 LABELS pcg_bench)
+
 # Partitioned torchvision models against the originals.
 add_test(NAME models
   COMMAND "${PCG_PYTHON}" -W ignore
