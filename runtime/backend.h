@@ -72,7 +72,8 @@ class CaptureBackend {
   /// keeps stay valid, and are rewritten by each replay, as long as the caller
   /// holds them. Memory from outside is unchanged by the capture itself. An
   /// exception from `body` passes through, and what the device refuses arrives
-  /// as CaptureError, after the capture has been rolled back.
+  /// as CaptureError, after the capture has been rolled back. Lack of memory
+  /// arrives as c10::OutOfMemoryError, rolled back too.
   virtual std::unique_ptr<CapturedGraph> capture(
       const std::function<void()>& body, const CaptureHints& hints) = 0;
 
@@ -92,6 +93,10 @@ class CaptureBackend {
   /// current stream after all earlier replays of this backend. Cheap when the
   /// stream has not changed.
   virtual void enterStream() = 0;
+
+  /// To be called when memory is short and graphs have been released: gives
+  /// what nothing uses back to the device. Waits for the device. Never throws.
+  virtual void releaseUnused() = 0;
 
   /// Bytes that the backend's pool holds now.
   virtual std::size_t poolBytes() const = 0;

@@ -19,6 +19,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/cuda/batched_copy.h"
+#include "runtime/fault_injection.h"
 
 namespace pcg {
 namespace {
@@ -31,8 +32,9 @@ void check(cudaError_t error, const char* what) {
     return;
   }
   (void)cudaGetLastError();
-  throw std::runtime_error(std::string(what) + ": " +
-                           cudaGetErrorString(error));
+  const std::string text = std::string(what) + ": " + cudaGetErrorString(error);
+  TORCH_CHECK_WITH(OutOfMemoryError, error != cudaErrorMemoryAllocation, text);
+  throw std::runtime_error(text);
 }
 
 std::string firstLine(const std::exception& error) {
@@ -558,6 +560,12 @@ bool isRefusal(const std::exception& error) {
          text.find("capture mode") != std::string::npos;
 }
 
+// Whether the driver, not torch's allocator, found no memory.
+bool isOutOfMemory(const std::exception& error) {
+  const auto* cuda = dynamic_cast<const c10::AcceleratorError*>(&error);
+  return cuda != nullptr && cuda->get_error_code() == cudaErrorMemoryAllocation;
+}
+
 // ---- the backend ------------------------------------------------------------
 
 // A copy that is worth the driver's own method. Up to here its call takes the
@@ -649,6 +657,7 @@ class CudaBackend final : public CaptureBackend {
   }
 
   at::DataPtr allocate(std::size_t bytes) override {
+    faultPoint(FaultKind::kAllocation);
     const c10::cuda::CUDAGuard guard(device_);
     return allocator::get()->allocate(bytes);
   }
@@ -668,6 +677,16 @@ class CudaBackend final : public CaptureBackend {
     resources_->order.enter(stream);
   }
 
+  // The allocator takes memory back from no pool that is in use, so a pool is
+  // left to the graphs that it has.
+  void releaseUnused() override {
+    ignoringErrors([&] {
+      const c10::cuda::CUDAGuard guard(device_);
+      replacePool();
+      allocator::emptyCache();
+    });
+  }
+
   std::size_t poolBytes() const override {
     std::size_t bytes = pool_->bytes();
     for (const std::weak_ptr<Pool>& abandoned : abandoned_) {
@@ -685,6 +704,7 @@ class CudaBackend final : public CaptureBackend {
     const c10::cuda::CUDAStreamGuard stream_guard(own);
     auto graph = std::make_unique<Graph>();
     try {
+      faultPoint(FaultKind::kCaptureBegin);
       auto generator =
           at::cuda::detail::getDefaultCUDAGenerator(device_.index());
       const std::lock_guard<std::mutex> no_draws(generator.mutex());
@@ -692,6 +712,9 @@ class CudaBackend final : public CaptureBackend {
       if (!hints.draws_random) {
         graph->leaveGeneratorsAlone();
       }
+    } catch (const c10::OutOfMemoryError&) {
+      abandon(*graph);
+      throw;
     } catch (const std::exception& error) {
       abandon(*graph);
       throw CaptureError("cannot begin a capture: " + firstLine(error));
@@ -717,7 +740,11 @@ class CudaBackend final : public CaptureBackend {
     try {
       WarningsOff silent;  // An empty capture is no cause for one.
       const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+      faultPoint(FaultKind::kCaptureEnd);
       graph->capture_end();
+    } catch (const c10::OutOfMemoryError&) {
+      abandon(*graph);
+      throw;
     } catch (const std::exception& error) {
       abandon(*graph);
       throw CaptureError(firstLine(error));
@@ -730,8 +757,12 @@ class CudaBackend final : public CaptureBackend {
         check(cudaGraphUpload(graph->raw_cuda_graph_exec(), own.stream()),
               "cannot upload a graph");
       }
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
     } catch (const std::exception& error) {
       (void)cudaGetLastError();
+      TORCH_CHECK_WITH(OutOfMemoryError, !isOutOfMemory(error),
+                       firstLine(error));
       throw CaptureError(firstLine(error));
     }
     return std::make_unique<CudaGraph>(std::move(graph), contents, pool_,
@@ -741,12 +772,17 @@ class CudaBackend final : public CaptureBackend {
   // The pool of a failed capture is not used again. Older graphs keep it.
   void abandon(Graph& graph) {
     graph.rollBack(resources_->stream.get().stream());
+    replacePool();
+  }
+
+  void replacePool() {
+    auto pool = std::make_shared<Pool>(device_.index());
     abandoned_.erase(
         std::remove_if(abandoned_.begin(), abandoned_.end(),
                        [](const auto& pool) { return pool.expired(); }),
         abandoned_.end());
     abandoned_.push_back(pool_);
-    pool_ = std::make_shared<Pool>(device_.index());
+    pool_ = std::move(pool);
   }
 
   c10::Device device_;

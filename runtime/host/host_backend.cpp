@@ -26,6 +26,7 @@
 #include "passes/capture_safety_table.h"
 #include "runtime/backend.h"
 #include "runtime/device_tensors.h"
+#include "runtime/fault_injection.h"
 #include "runtime/refusal.h"
 
 namespace pcg {
@@ -504,10 +505,12 @@ class HostBackend final : public CaptureBackend {
 
   std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
                                          const CaptureHints& hints) override {
+    faultPoint(FaultKind::kCaptureBegin);
     Recorder recorder(hints.inputs);
     {
       const Recording active(recorder);
       body();
+      faultPoint(FaultKind::kCaptureEnd);
     }
     return std::make_unique<HostGraph>(recorder.takeSteps(), recorder.bytes(),
                                        pool_);
@@ -522,6 +525,7 @@ class HostBackend final : public CaptureBackend {
   }
 
   at::DataPtr allocate(std::size_t bytes) override {
+    faultPoint(FaultKind::kAllocation);
     return c10::GetAllocator(c10::kCPU)->allocate(bytes);
   }
 
@@ -530,6 +534,8 @@ class HostBackend final : public CaptureBackend {
   }
 
   void enterStream() override {}
+
+  void releaseUnused() override {}
 
   std::size_t poolBytes() const override { return *pool_; }
 
