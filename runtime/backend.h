@@ -102,7 +102,8 @@ class CaptureBackend {
 
   /// Captures what `body` enqueues. An exception from `body` passes through,
   /// and what the device refuses arrives as CaptureError, after the capture has
-  /// been rolled back.
+  /// been rolled back. Lack of memory arrives as c10::OutOfMemoryError, rolled
+  /// back too.
   std::unique_ptr<CapturedGraph> capture(const std::function<void()>& body,
                                          const CaptureHints& hints);
 
@@ -126,6 +127,10 @@ class CaptureBackend {
   /// Waits for all work on the device. Throws std::runtime_error where some of
   /// it failed.
   virtual void synchronize() = 0;
+
+  /// To be called when memory is short and graphs have been released: gives
+  /// what nothing uses back to the device. Waits for the device. Never throws.
+  virtual void releaseUnused() = 0;
 
   /// Bytes that the backend's pool holds now.
   virtual std::size_t poolBytes() const = 0;

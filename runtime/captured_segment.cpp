@@ -241,21 +241,46 @@ void CapturedSegment::record(Recording recording) {
 
 // ---- replay -----------------------------------------------------------------
 
+void CapturedSegment::releasePrepared() {
+  for (Group& group : groups_) {
+    group.result.clear();
+    group.evacuation.clear();
+  }
+}
+
+void CapturedSegment::prepareReplay(CaptureBackend& backend,
+                                    const std::vector<IValue>& inputs,
+                                    const std::vector<at::Tensor>& tensors) {
+  backend.enterStream();
+  try {
+    for (Group& group : groups_) {
+      if (!group.slot)
+        continue;
+      if (group.leaves_call) {
+        group.result = backend.allocate(group.slot->bytes());
+      } else if (group.slot->staysHeld(tensors, kept_, inputs)) {
+        group.evacuation = backend.allocate(group.slot->bytes());
+      }
+    }
+    copies_.clear();
+    for (const std::size_t i : copied_) {
+      const GraphInput& input = inputs_[i];
+      copies_.push_back(
+          {input.slot.mutable_data(), input.begin(tensors[i]), input.bytes});
+    }
+    if (!copies_.empty())
+      backend.copy(copies_);
+  } catch (...) {
+    releasePrepared();
+    throw;
+  }
+}
+
 std::vector<IValue> CapturedSegment::replay(CaptureBackend& backend,
                                             const CallEffects& effects,
                                             std::vector<IValue> inputs,
                                             std::vector<at::Tensor>& tensors,
                                             const std::vector<IValue>& bound) {
-  backend.enterStream();
-  copies_.clear();
-  for (const std::size_t i : copied_) {
-    const GraphInput& input = inputs_[i];
-    copies_.push_back(
-        {input.slot.mutable_data(), input.begin(tensors[i]), input.bytes});
-  }
-  if (!copies_.empty())
-    backend.copy(copies_);
-
   CallVector<at::Tensor> kept(tensors.size());
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept_[i])
@@ -273,8 +298,8 @@ std::vector<IValue> CapturedSegment::replay(CaptureBackend& backend,
   std::vector<IValue>().swap(inputs);
   tensors.clear();
   for (Group& group : groups_) {
-    if (group.slot && group.slot->isHeld())
-      group.slot->evacuate(backend);
+    if (group.slot)
+      group.slot->evacuate(backend, std::move(group.evacuation));
   }
 
   graph_->replay();
@@ -310,7 +335,7 @@ std::vector<IValue> CapturedSegment::replay(CaptureBackend& backend,
           break;
         }
         const std::size_t bytes = group.slot->bytes();
-        at::DataPtr memory = backend.allocate(bytes);
+        at::DataPtr memory = std::move(group.result);
         if (bytes != 0)
           copies_.push_back({memory.get(), group.slot->data(), bytes});
         storages.push_back(c10::Storage(

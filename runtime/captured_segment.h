@@ -75,9 +75,17 @@ class CapturedSegment {
   /// is made of. To be called once, before the first replay.
   void record(Recording recording);
 
-  /// Replays the graph on the caller's current stream. `inputs`, whose tensors
-  /// in order are `tensors`, are let go before the graph is launched, so that
-  /// a loop's own result does not count as held by somebody.
+  /// What of a replay can fail without the device's failing: gets the memory
+  /// that it needs and fills the slots of its inputs, whose tensors in order
+  /// are `tensors`. Exceptions pass through and leave nothing changed that a
+  /// caller can see.
+  void prepareReplay(CaptureBackend& backend,
+                     const std::vector<c10::IValue>& inputs,
+                     const std::vector<at::Tensor>& tensors);
+
+  /// Replays the graph on the caller's current stream, after prepareReplay()
+  /// for the same call. `inputs` and `tensors` are let go before the graph is
+  /// launched, so that a loop's own result does not count as held by somebody.
   std::vector<c10::IValue> replay(CaptureBackend& backend,
                                   const CallEffects& effects,
                                   std::vector<c10::IValue> inputs,
@@ -108,6 +116,9 @@ class CapturedSegment {
     std::int64_t argument_offset = 0;  // of the input during capture
     std::optional<Slot> slot;
     bool leaves_call = false;
+    // What prepareReplay() got for the next replay.
+    at::DataPtr result;
+    at::DataPtr evacuation;
   };
 
   Output describe(const at::Tensor& tensor, bool leaves_call,
@@ -115,7 +126,7 @@ class CapturedSegment {
                   std::vector<const c10::StorageImpl*>& storages,
                   const Recording& recording);
   Group groupOf(const at::Tensor& tensor, const Recording& recording) const;
-  void listCopies();
+  void releasePrepared();
 
   // The graph is declared last: it goes first, then what it uses.
   std::vector<GraphInput> inputs_;
@@ -126,7 +137,6 @@ class CapturedSegment {
   std::vector<std::size_t> written_back_;
   std::vector<bool> kept_;  // inputs that are needed behind the launch
   std::vector<CopyOperation> copies_;
-  std::vector<CopyOperation> result_copies_;
   std::unique_ptr<CapturedGraph> graph_;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/execution_context.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -47,6 +48,25 @@ CaptureBackend* ExecutionContext::backendFor(c10::Device device,
   backends_.push_back(std::move(entry));
   why = backends_.back().failure;
   return backends_.back().backend.get();
+}
+
+void ExecutionContext::remove(CaptureHolder& holder) {
+  holders_.erase(std::remove(holders_.begin(), holders_.end(), &holder),
+                 holders_.end());
+}
+
+bool ExecutionContext::freeMemory(CaptureBackend& backend,
+                                  const CapturedSegment* needed) {
+  if (rescues_ == kMostRescues)
+    return false;
+  ++rescues_;
+  for (CaptureHolder* holder : holders_)
+    holder->dropCaptures(needed);
+  backend.releaseUnused();
+  updatePoolBytes();
+  log_.write(LogLevel::kInfo, backend.device().str(),
+             "memory is short: lets go of the captures not in use");
+  return true;
 }
 
 void ExecutionContext::updatePoolBytes() {

@@ -14,6 +14,17 @@
 
 namespace pcg {
 
+class CapturedSegment;
+
+/// Something in a context that holds captures.
+class CaptureHolder {
+ public:
+  virtual ~CaptureHolder() = default;
+  /// Lets go of all captures but `needed` and those in whose slots a result
+  /// lies that somebody holds.
+  virtual void dropCaptures(const CapturedSegment* needed) = 0;
+};
+
 /// What the segments of one context share: options, back ends, pool.
 /// Thread safety: one thread at a time, but for poolBytes().
 class ExecutionContext {
@@ -28,6 +39,17 @@ class ExecutionContext {
   const SequenceState& options() const { return options_; }
   Backend backend() const { return backend_; }
   Log& log() const { return log_; }
+
+  /// Adds a holder of captures. It is to be removed before it goes.
+  void add(CaptureHolder& holder) { holders_.push_back(&holder); }
+  void remove(CaptureHolder& holder);
+
+  /// Where memory is short: lets go of all captures in this context that are
+  /// neither `needed` nor held, so that what failed can be tried once more.
+  /// Returns false, and does nothing, where that was done kMostRescues times:
+  /// memory that is always short would have segments captured over and over.
+  bool freeMemory(CaptureBackend& backend, const CapturedSegment* needed);
+  static constexpr int kMostRescues = 3;
 
   /// To be called after each capture and each loss of one.
   void updatePoolBytes();
@@ -46,6 +68,8 @@ class ExecutionContext {
   };
   Log& log_;
   std::vector<Entry> backends_;
+  std::vector<CaptureHolder*> holders_;
+  int rescues_ = 0;
   std::atomic<std::size_t> pool_bytes_{0};
 };
 

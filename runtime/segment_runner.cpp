@@ -13,6 +13,7 @@
 #include "passes/source_location.h"
 #include "runtime/call_effects.h"
 #include "runtime/device_tensors.h"
+#include "runtime/fault_injection.h"
 #include "runtime/key_constants.h"
 #include "runtime/nested_values.h"
 #include "runtime/replay_check.h"
@@ -37,6 +38,12 @@ constexpr std::size_t kMostVariants = 4;
 // A segment whose captures are evicted this often before they were replayed
 // twice is not worth capturing.
 constexpr std::int64_t kChurnLimit = 32;
+
+// How often what may be another's doing is tried.
+constexpr int kMostAttempts = 2;
+
+// Without figures: reasons that differ would be kept each.
+const char* const kOutOfMemory = "out of memory: no room for a capture";
 
 std::string firstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
@@ -79,6 +86,7 @@ struct SegmentRunner::Key {
 
   std::vector<std::unique_ptr<CapturedSegment>> captures;
   std::int64_t replays = 0;
+  int failures = 0;  // to learn from a warm-up call
 };
 
 // A segment that was cut again because nodes in it could not be captured.
@@ -92,9 +100,13 @@ SegmentRunner::SegmentRunner(
     ExecutionContext& context)
     : definition_(std::move(definition)),
       context_(context),
-      bound_(definition_->bound) {}
+      bound_(definition_->bound) {
+  context_.add(*this);
+}
 
-SegmentRunner::~SegmentRunner() = default;
+SegmentRunner::~SegmentRunner() {
+  context_.remove(*this);
+}
 
 std::vector<IValue> SegmentRunner::withBound(std::vector<IValue> inputs) const {
   const auto& bound = bound_.values();
@@ -216,11 +228,11 @@ std::vector<IValue> SegmentRunner::run(const IValue& module,
     const std::vector<IValue> arguments = withBound(inputs);
     const ReplayCheck check(*definition_, arguments);
     std::vector<IValue> results =
-        replay(key, *found, *backend, std::move(inputs));
+        replay(module, key, *found, *backend, std::move(inputs));
     check.compare(results, arguments);
     return results;
   }
-  return replay(key, *found, *backend, std::move(inputs));
+  return replay(module, key, *found, *backend, std::move(inputs));
 }
 
 // Where one of two tensors that share memory is written, a capture is right
@@ -340,16 +352,34 @@ std::vector<IValue> SegmentRunner::warmUp(const IValue& module, Key& key,
     culprits = observer.culprits();
   });
   eager_calls_.fetch_add(1, std::memory_order_relaxed);
-  key.constants = KeyConstants::from(std::move(recorder), backend, culprits);
-  key.state = Key::State::kSeen;
-  key.warm_on.push_back(std::this_thread::get_id());
-  if (const char* refusal = watch.finish(outputs, key.effects)) {
-    key.state = Key::State::kEager;
-    key.eager_reason = refusal;
-  } else if (!culprits.empty()) {
-    replan(culprits);
-  }
+  learn(key, backend, watch, std::move(recorder), std::move(culprits), outputs);
   return outputs;
+}
+
+void SegmentRunner::learn(Key& key, CaptureBackend& backend,
+                          const EffectsWatch& watch,
+                          KeyConstants::Recorder recorder,
+                          std::vector<Culprit> culprits,
+                          const std::vector<IValue>& outputs) {
+  try {
+    key.constants = KeyConstants::from(std::move(recorder), backend, culprits);
+    if (const char* refusal = watch.finish(outputs, key.effects)) {
+      key.state = Key::State::kEager;
+      key.eager_reason = refusal;
+      return;
+    }
+    key.state = Key::State::kSeen;
+    key.warm_on.push_back(std::this_thread::get_id());
+    if (!culprits.empty())
+      replan(culprits);
+  } catch (const c10::OutOfMemoryError& error) {
+    say(LogLevel::kInfo, firstLine(error.what()));
+    if (!context_.freeMemory(backend, nullptr))
+      lose(key, kOutOfMemory);
+  } catch (const std::exception& error) {
+    if (++key.failures == kMostAttempts)
+      lose(key, std::string("cannot be prepared: ") + firstLine(error.what()));
+  }
 }
 
 // What is known of the key stays as it is: captures may depend on it.
@@ -445,11 +475,9 @@ std::optional<std::vector<GraphInput>> SegmentRunner::bindInputs(
   return inputs;
 }
 
-CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
-                                        const std::vector<IValue>& inputs) {
-  const TraceRange range(definition_->ranges.capture.c_str());
-  if (key.captures.size() >= kMostVariants)
-    key.captures.erase(key.captures.begin());
+std::unique_ptr<CapturedSegment> SegmentRunner::tryCapture(
+    Key& key, CaptureBackend& backend, const std::vector<IValue>& inputs,
+    NodeListener& listener) {
   auto graph_inputs = bindInputs(key, backend);
   if (!graph_inputs)
     return nullptr;
@@ -457,67 +485,85 @@ CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
   backend.enterStream();
   std::vector<at::Tensor> arguments =
       result->makeArguments(flat_.tensors, backend);
-
-  // Knows the innermost node at work, also while an exception passes.
-  struct Tracker final : NodeListener {
-    void before(const Node& node) override { nodes.push_back(&node); }
-    void after(const Node&) override { nodes.pop_back(); }
-    std::vector<const Node*> nodes;
-  } tracker;
-  std::unique_ptr<CapturedGraph> graph;
+  std::vector<IValue> values;
+  std::size_t next = 0;
+  for (const IValue& input : inputs)
+    values.push_back(withTensors(input, arguments, next));
+  values = withBound(std::move(values));
+  CaptureHints hints = hintsFor(values);
+  key.constants.addTo(hints.inputs);
+  KeyConstants::Presets presets(key.constants);
   std::vector<IValue> outputs;
-  std::string failure;
-  const Node* culprit = nullptr;
-  // Another thread can break a capture by what it does meanwhile; only a node
-  // that fails twice is one that a capture cannot hold.
-  for (int attempt = 0; attempt < 2 && !graph; ++attempt) {
-    std::vector<IValue> values;
-    std::size_t next = 0;
-    for (const IValue& input : inputs)
-      values.push_back(withTensors(input, arguments, next));
-    values = withBound(std::move(values));
-    CaptureHints hints = hintsFor(values);
-    key.constants.addTo(hints.inputs);
-    KeyConstants::Presets presets(key.constants);
-    tracker.nodes.clear();
-    outputs.clear();
-    const Node* earlier = culprit;
-    culprit = nullptr;
-    try {
-      graph = backend.capture(
-          [&] {
-            outputs = definition_->program->run(std::move(values), &tracker,
-                                                /*segments=*/nullptr, &presets);
-          },
-          hints);
-    } catch (const c10::OutOfMemoryError& error) {
-      failure = firstLine(error.what());
-      break;
-    } catch (const std::exception& error) {
-      failure = firstLine(error.what());
-      if (!tracker.nodes.empty())
-        culprit = tracker.nodes.back();
-      if (attempt == 1 && culprit != earlier)
-        culprit = nullptr;
-    }
-  }
-  if (!graph) {
-    if (culprit != nullptr) {
-      say(LogLevel::kWarning, "is cut again: " + describeNode(*culprit) +
-                                  " could not be captured: " + failure);
-      replan({{culprit,
-               {CaptureClass::kUnsafe, Reason::kNone,
-                "could not be captured: " + failure}}});
-    } else {
-      lose(key, "capture failed: " + failure);
-    }
-    return nullptr;
-  }
+  std::unique_ptr<CapturedGraph> graph = backend.capture(
+      [&] {
+        outputs = definition_->program->run(std::move(values), &listener,
+                                            /*segments=*/nullptr, &presets);
+      },
+      hints);
   result->record({std::move(graph), std::move(outputs), std::move(arguments),
                   &bound_.values(), &definition_->borrowed, &key.effects,
                   *flat_.device, &context_, [&key](const at::Tensor& tensor) {
                     return key.constants.holds(tensor);
                   }});
+  return result;
+}
+
+CapturedSegment* SegmentRunner::capture(Key& key, CaptureBackend& backend,
+                                        const std::vector<IValue>& inputs) {
+  const TraceRange range(definition_->ranges.capture.c_str());
+  if (key.captures.size() >= kMostVariants)
+    key.captures.erase(key.captures.begin());
+
+  // Knows the innermost node at work, also while an exception passes.
+  struct Tracker final : NodeListener {
+    void before(const Node& node) override {
+      nodes.push_back(&node);
+      faultPoint(FaultKind::kNode);
+    }
+    void after(const Node&) override { nodes.pop_back(); }
+    std::vector<const Node*> nodes;
+  } tracker;
+  std::unique_ptr<CapturedSegment> result;
+  std::string failure;
+  const Node* culprit = nullptr;
+  // Another thread can break a capture by what it does meanwhile; only a node
+  // that fails twice is one that a capture cannot hold.
+  for (int attempt = 0; attempt < kMostAttempts && !result; ++attempt) {
+    tracker.nodes.clear();
+    const Node* earlier = std::exchange(culprit, nullptr);
+    try {
+      result = tryCapture(key, backend, inputs, tracker);
+      if (!result)
+        return nullptr;
+    } catch (const c10::OutOfMemoryError& error) {
+      say(LogLevel::kInfo, firstLine(error.what()));
+      failure = kOutOfMemory;
+      if (attempt == 0 && !context_.freeMemory(backend, nullptr))
+        break;
+    } catch (const std::exception& error) {
+      failure = "capture failed: " + firstLine(error.what());
+      if (!tracker.nodes.empty() &&
+          (attempt == 0 || tracker.nodes.back() == earlier)) {
+        culprit = tracker.nodes.back();
+      }
+    }
+  }
+  if (!result && culprit != nullptr) {
+    try {
+      say(LogLevel::kWarning,
+          "is cut again: " + describeNode(*culprit) + ": " + failure);
+      replan({{culprit,
+               {CaptureClass::kUnsafe, Reason::kNone,
+                "could not be captured: " + failure}}});
+      return nullptr;
+    } catch (const std::exception& error) {
+      failure += "; nor can it be cut again: " + firstLine(error.what());
+    }
+  }
+  if (!result) {
+    lose(key, failure);
+    return nullptr;
+  }
   captures_.fetch_add(1, std::memory_order_relaxed);
   context_.updatePoolBytes();
   if (context_.log().says(LogLevel::kInfo)) {
@@ -545,15 +591,45 @@ void SegmentRunner::dropOutdated(Key& key, const CapturedSegment& latest) {
       key.captures.end());
 }
 
-std::vector<IValue> SegmentRunner::replay(Key& key, CapturedSegment& capture,
+std::vector<IValue> SegmentRunner::replay(const IValue& module, Key& key,
+                                          CapturedSegment& capture,
                                           CaptureBackend& backend,
                                           std::vector<IValue> inputs) {
   const TraceRange range(definition_->ranges.replay.c_str());
+  std::string failure;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    try {
+      capture.prepareReplay(backend, inputs, flat_.tensors);
+      failure.clear();
+      break;
+    } catch (const c10::OutOfMemoryError& error) {
+      say(LogLevel::kInfo, firstLine(error.what()));
+      failure = kOutOfMemory;
+      if (attempt == 0 && !context_.freeMemory(backend, &capture))
+        break;
+    } catch (const std::exception& error) {
+      failure = "cannot be replayed: " + firstLine(error.what());
+    }
+  }
+  if (!failure.empty())
+    return runEagerly(module, std::move(inputs), failure);
   std::vector<IValue> results = capture.replay(
       backend, key.effects, std::move(inputs), flat_.tensors, bound_.values());
   replays_.fetch_add(1, std::memory_order_relaxed);
   ++key.replays;
   return results;
+}
+
+void SegmentRunner::dropCaptures(const CapturedSegment* needed) {
+  for (const auto& key : keys_) {
+    auto& captures = key->captures;
+    captures.erase(std::remove_if(captures.begin(), captures.end(),
+                                  [&](const auto& capture) {
+                                    return capture.get() != needed &&
+                                           !capture->isHeld();
+                                  }),
+                   captures.end());
+  }
 }
 
 // ---- replanning -------------------------------------------------------------

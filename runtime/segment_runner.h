@@ -12,6 +12,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/bound_values.h"
+#include "runtime/call_effects.h"
 #include "runtime/captured_segment.h"
 #include "runtime/execution_context.h"
 #include "runtime/key.h"
@@ -34,11 +35,11 @@ struct SegmentStatistics {
 /// Runs one segment for one context: warms up, captures, replays, or runs the
 /// body eagerly and keeps the reason.
 /// Thread safety: none, except for addStatistics().
-class SegmentRunner {
+class SegmentRunner final : public CaptureHolder {
  public:
   SegmentRunner(std::shared_ptr<const SegmentDefinition> definition,
                 ExecutionContext& context);
-  ~SegmentRunner();
+  ~SegmentRunner() override;
   SegmentRunner(const SegmentRunner&) = delete;
   SegmentRunner& operator=(const SegmentRunner&) = delete;
 
@@ -48,6 +49,8 @@ class SegmentRunner {
 
   /// True where somebody holds a result that lies in a slot.
   bool isHeld() const;
+
+  void dropCaptures(const CapturedSegment* needed) override;
 
   /// Adds this segment's figures, and those of each part that it was split
   /// into, to the entry of the same name, or as a new one.
@@ -68,13 +71,26 @@ class SegmentRunner {
   std::vector<c10::IValue> warmUpThread(const c10::IValue& module, Key& key,
                                         CaptureBackend& backend,
                                         std::vector<c10::IValue> inputs);
-  std::vector<c10::IValue> replay(Key& key, CapturedSegment& capture,
+  /// Keeps what a warm-up call has shown. Exceptions, which here are not those
+  /// of the body, do not pass: another call warms up again.
+  void learn(Key& key, CaptureBackend& backend, const EffectsWatch& watch,
+             KeyConstants::Recorder recorder, std::vector<Culprit> culprits,
+             const std::vector<c10::IValue>& outputs);
+  /// Replays, or runs the body where memory for a replay is short.
+  std::vector<c10::IValue> replay(const c10::IValue& module, Key& key,
+                                  CapturedSegment& capture,
                                   CaptureBackend& backend,
                                   std::vector<c10::IValue> inputs);
   /// Captures for the inputs in `flat_`. Returns null, with the key's or the
-  /// segment's fate decided, where that fails.
+  /// segment's fate decided, where that fails; no exception passes.
   CapturedSegment* capture(Key& key, CaptureBackend& backend,
                            const std::vector<c10::IValue>& inputs);
+  /// One attempt. Returns null, with the key's fate decided, where an input
+  /// cannot be bound. Exceptions pass through, of a body's node with `listener`
+  /// still in it.
+  std::unique_ptr<CapturedSegment> tryCapture(
+      Key& key, CaptureBackend& backend, const std::vector<c10::IValue>& inputs,
+      NodeListener& listener);
   /// True where an input tensor shares memory that is written, which is right
   /// only where it lies.
   bool mustStayInPlace(const Key& key, std::size_t index) const;

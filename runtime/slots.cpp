@@ -31,9 +31,42 @@ bool Slot::isHeld() const {
   return handed_out_ && handed_out_.use_count() > 1;
 }
 
-void Slot::evacuate(CaptureBackend& backend) {
+bool Slot::staysHeld(const std::vector<at::Tensor>& tensors,
+                     const std::vector<bool>& kept,
+                     const std::vector<c10::IValue>& values) const {
+  if (!isHeld())
+    return false;
+  std::size_t holders = handed_out_.use_count() - 1;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (tensor.storage().unsafeGetStorageImpl() !=
+        handed_out_.unsafeGetStorageImpl()) {
+      continue;
+    }
+    std::size_t references = 0;
+    bool stays = false;
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      if (!tensors[j].is_same(tensor))
+        continue;
+      stays |= kept[j] || j < i;  // An earlier one has been counted.
+      ++references;
+    }
+    for (const c10::IValue& value : values) {
+      if (value.isTensor() && value.toTensor().is_same(tensor))
+        ++references;
+    }
+    if (!stays && tensor.use_count() == references)
+      --holders;
+  }
+  return holders > 0;
+}
+
+void Slot::evacuate(CaptureBackend& backend, at::DataPtr fresh) {
+  if (!isHeld())
+    return;
   if (handed_out_.data() == data()) {
-    at::DataPtr fresh = backend.allocate(bytes());
+    if (!fresh)
+      fresh = backend.allocate(bytes());
     if (bytes() != 0)
       backend.copy({{fresh.get(), data(), bytes()}});
     handed_out_.set_data_ptr_noswap(std::move(fresh));

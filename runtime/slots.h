@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 
 #include <cstddef>
@@ -33,8 +34,18 @@ class Slot {
   /// True where the storage handed out last is still in use.
   bool isHeld() const;
 
-  /// Moves the held storage to fresh memory on the current stream.
-  void evacuate(CaptureBackend& backend);
+  /// True where it will still be in use once the caller has let go of
+  /// `values`, and of those of `tensors` that are not `kept`: one reference
+  /// each, `values` counting where they are tensors themselves. Of tensors
+  /// in containers it may say so in error.
+  bool staysHeld(const std::vector<at::Tensor>& tensors,
+                 const std::vector<bool>& kept,
+                 const std::vector<c10::IValue>& values) const;
+
+  /// Moves the held storage to `fresh` memory of the slot's size, or to newly
+  /// allocated memory where that is null, on the current stream. Does nothing
+  /// where none is held.
+  void evacuate(CaptureBackend& backend, at::DataPtr fresh);
 
  private:
   struct Owner {

@@ -21,6 +21,7 @@
 
 #include "runtime/backend.h"
 #include "runtime/cuda/batched_copy.h"
+#include "runtime/fault_injection.h"
 
 namespace pcg {
 namespace {
@@ -33,8 +34,9 @@ void check(cudaError_t error, const char* what) {
     return;
   }
   (void)cudaGetLastError();
-  throw std::runtime_error(std::string(what) + ": " +
-                           cudaGetErrorString(error));
+  const std::string text = std::string(what) + ": " + cudaGetErrorString(error);
+  TORCH_CHECK_WITH(OutOfMemoryError, error != cudaErrorMemoryAllocation, text);
+  throw std::runtime_error(text);
 }
 
 std::string firstLine(const std::exception& error) {
@@ -681,6 +683,12 @@ std::string describeUnjoined(const std::vector<CUDAStream>& streams) {
          "before the capture, or the part of it up to a break, ends";
 }
 
+// Whether the driver, not torch's allocator, found no memory.
+bool isOutOfMemory(const std::exception& error) {
+  const auto* cuda = dynamic_cast<const c10::AcceleratorError*>(&error);
+  return cuda != nullptr && cuda->get_error_code() == cudaErrorMemoryAllocation;
+}
+
 // ---- the backend ------------------------------------------------------------
 
 // A copy that is worth the driver's own method. Up to here its call takes the
@@ -744,6 +752,7 @@ class CudaBackend final : public CaptureBackend {
   }
 
   at::DataPtr allocate(std::size_t bytes) override {
+    faultPoint(FaultKind::kAllocation);
     const c10::cuda::CUDAGuard guard(device_);
     return allocator::get()->allocate(bytes);
   }
@@ -763,6 +772,16 @@ class CudaBackend final : public CaptureBackend {
     resources_->order.enter(stream);
   }
 
+  // The allocator takes memory back from no pool that is in use, so a pool is
+  // left to the graphs that it has.
+  void releaseUnused() override {
+    ignoringErrors([&] {
+      const c10::cuda::CUDAGuard guard(device_);
+      replacePool();
+      allocator::emptyCache();
+    });
+  }
+
   std::size_t poolBytes() const override {
     std::size_t bytes = pool_->bytes();
     for (const std::weak_ptr<Pool>& abandoned : abandoned_) {
@@ -779,14 +798,18 @@ class CudaBackend final : public CaptureBackend {
   // The pool of a failed capture is not used again, unless it has a name that
   // others use. Older graphs keep it.
   void abandonPool() {
-    if (named_pool_)
-      return;
+    if (!named_pool_)
+      replacePool();
+  }
+
+  void replacePool() {
+    auto pool = std::make_shared<Pool>(device_.index(), newPoolId());
     abandoned_.erase(
         std::remove_if(abandoned_.begin(), abandoned_.end(),
                        [](const auto& pool) { return pool.expired(); }),
         abandoned_.end());
     abandoned_.push_back(pool_);
-    pool_ = std::make_shared<Pool>(device_.index(), newPoolId());
+    pool_ = std::move(pool);
   }
 
   c10::Device device_;
@@ -840,6 +863,9 @@ class CudaCapture final : public OpenCapture {
     stream_guard_.emplace(stream_);
     try {
       begin(hints);
+    } catch (const c10::OutOfMemoryError&) {
+      close();
+      throw;
     } catch (const std::exception& error) {
       const std::string text = firstLine(error);
       close();
@@ -862,10 +888,15 @@ class CudaCapture final : public OpenCapture {
         check(cudaGraphUpload(graph_->raw_cuda_graph_exec(), stream_.stream()),
               "cannot upload a graph");
       }
+    } catch (const c10::OutOfMemoryError&) {
+      close();
+      throw;
     } catch (const std::exception& error) {
       (void)cudaGetLastError();
       const std::string text = firstLine(error);
+      const bool out_of_memory = isOutOfMemory(error);
       close();
+      TORCH_CHECK_WITH(OutOfMemoryError, !out_of_memory, text);
       throw CaptureError(text);
     }
     auto result = std::make_unique<CudaGraph>(
@@ -895,6 +926,7 @@ class CudaCapture final : public OpenCapture {
   }
 
   void begin(const CaptureHints& hints) {
+    faultPoint(FaultKind::kCaptureBegin);
     auto generator =
         at::cuda::detail::getDefaultCUDAGenerator(stream_.device_index());
     const std::lock_guard<std::mutex> no_draws(generator.mutex());
@@ -904,6 +936,7 @@ class CudaCapture final : public OpenCapture {
   }
 
   void endCapture() {
+    faultPoint(FaultKind::kCaptureEnd);
     const auto unjoined = findUnjoined(stream_, side_streams_);
     try {
       WarningsOff silent;  // An empty capture is no cause for one.

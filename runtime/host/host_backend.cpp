@@ -27,6 +27,7 @@
 #include "passes/capture_safety_table.h"
 #include "runtime/backend.h"
 #include "runtime/device_tensors.h"
+#include "runtime/fault_injection.h"
 #include "runtime/refusal.h"
 
 namespace pcg {
@@ -525,10 +526,12 @@ class HostCapture final : public OpenCapture {
       : recorder_(hints), pool_(std::move(pool)) {
     if (recording != nullptr)
       throw CaptureError("this thread is capturing already");
+    faultPoint(FaultKind::kCaptureBegin);
     active_.emplace(recorder_);
   }
 
   std::unique_ptr<CapturedGraph> finish() override {
+    faultPoint(FaultKind::kCaptureEnd);
     active_.reset();
     return std::make_unique<HostGraph>(recorder_.takeSteps(), recorder_.bytes(),
                                        pool_);
@@ -565,6 +568,7 @@ class HostBackend final : public CaptureBackend {
   }
 
   at::DataPtr allocate(std::size_t bytes) override {
+    faultPoint(FaultKind::kAllocation);
     return c10::GetAllocator(c10::kCPU)->allocate(bytes);
   }
 
@@ -573,6 +577,8 @@ class HostBackend final : public CaptureBackend {
   }
 
   void enterStream() override {}
+
+  void releaseUnused() override {}
 
   std::size_t poolBytes() const override { return *pool_; }
 
