@@ -95,7 +95,7 @@ class Decoder(nn.Module):
              ) -> Tuple[torch.Tensor, torch.Tensor]:
         """The next token and its position; both of shape [1]."""
         x = self.embed(token) + self.embed_position(position)
-        mask = self.places <= position
+        mask = (self.places <= position).unsqueeze(0)
         for layer in self.layers:
             x = layer(x, position, mask)
         scores = functional.linear(self.norm(x), self.embed.weight)
