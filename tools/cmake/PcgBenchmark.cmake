@@ -1,8 +1,10 @@
-# Google Benchmark: the system's where present, else fetched.
-include(FetchContent)
-set(BENCHMARK_ENABLE_TESTING OFF)
-FetchContent_Declare(benchmark
-  URL https://github.com/google/benchmark/archive/refs/tags/v1.9.1.tar.gz
-  DOWNLOAD_EXTRACT_TIMESTAMP ON
-  FIND_PACKAGE_ARGS NAMES benchmark)
-FetchContent_MakeAvailable(benchmark)
+# bench measures the library of this build beside its competitors.
+set(PCG_BENCH_OPTIONS "" CACHE STRING
+    "More options of pcg-bench for the target bench, separated by semicolons")
+add_custom_target(bench
+  COMMAND "${PCG_PYTHON}" -W ignore
+    "${PROJECT_SOURCE_DIR}/tools/pcg-bench/pcg-bench"
+    --library "$<TARGET_FILE:pcg>" --json "${PROJECT_BINARY_DIR}/bench.json"
+    --plots "${PROJECT_BINARY_DIR}/bench" ${PCG_BENCH_OPTIONS}
+  USES_TERMINAL COMMENT "Measuring pcg beside its competitors")
+add_dependencies(bench pcg)

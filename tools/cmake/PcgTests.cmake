@@ -148,6 +148,13 @@ add_test(NAME models
 set_tests_properties(models PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 77
                                        LABELS models)
 
+# pcg-bench itself, on small sizes; it measures nothing that counts.
+add_test(NAME bench
+  COMMAND "${PCG_PYTHON}" -W ignore
+    "${PROJECT_SOURCE_DIR}/test/benchmark/pcg_bench_test.py"
+    --library "$<TARGET_FILE:pcg>")
+set_tests_properties(bench PROPERTIES TIMEOUT 900 LABELS bench)
+
 # lit and FileCheck.
 find_program(PCG_LIT NAMES lit llvm-lit)
 find_program(PCG_FILECHECK NAMES FileCheck FileCheck-20 FileCheck-19

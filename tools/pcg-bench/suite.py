@@ -235,17 +235,14 @@ def user_file(path, specs):
     """A workload of a TorchScript file and of --input values."""
     def build(settings, name):
         import input_spec
-        loaded = torch.jit.load(path, map_location=settings.device).eval()
         inputs = []
         for turn in range(2):
             torch.manual_seed(turn)
-            inputs.append(on(settings.device, input_spec.arguments(
-                specs, loaded.forward.schema)))
+            inputs.append(on(settings.device, input_spec.arguments(specs)))
         return Workload(
             name, None,
             lambda: torch.jit.load(path, map_location=settings.device).eval(),
-            inputs, settings.device, tolerance=1e-3,
-            gradients=True)
+            inputs, settings.device, tolerance=1e-3)
     return build
 
 
