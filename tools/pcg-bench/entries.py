@@ -1,185 +1,119 @@
-"""The ways in which pcg-bench runs a workload."""
+"""The competitors. Each makes a call of a workload: build(context) -> call."""
 
-import contextlib
 import json
 import os
-import tempfile
+import sys
 
 import torch
 
-import workloads
-from workloads import Missing
+import graphs
+import suite
 
 
-def tensors_in(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        return [t for key in sorted(value) for t in tensors_in(value[key])]
-    if isinstance(value, (list, tuple)):
-        return [t for element in value for t in tensors_in(element)]
-    return [torch.tensor(value)]
+class Context:
+    """What entries of one workload share."""
+
+    def __init__(self, workload, folder, seed_packages=""):
+        self.workload = workload
+        self.folder = folder
+        self.seed_packages = seed_packages
+        self.file = os.path.join(folder, "original.pt")
+        self.partitioned = os.path.join(folder, "partitioned.pt")
+        self.partition_report = None
+        self.sequence = None
+        self.whole = None
+        workload.script().save(self.file)
+
+    def load(self, path=None):
+        return torch.jit.load(path or self.file,
+                              map_location=self.workload.device).eval()
 
 
-class Entry:
-    """One way to run a workload: a callable, and what it can tell of itself."""
-
-    def __init__(self, call, facts=lambda: {}):
-        self.call = call
-        self.facts = facts
+def eager(context):
+    if context.workload.module is None:
+        raise suite.Unavailable("a TorchScript file has no Python module")
+    return context.workload.module
 
 
-def eager(workload, device):
-    if workload.scripted:
-        raise Missing("a TorchScript file has no eager form")
-    return Entry(workload.module)
+def torchscript(context):
+    return context.load()
 
 
-def script(workload):
-    if workload.scripted:
-        return workload.module
-    return torch.jit.script(workload.module)
-
-
-def torchscript(workload, device):
-    return Entry(script(workload))
-
-
-def torchscript_without_fuser(workload, device):
-    """The fuser's switch is one for the process, so it is off while the
-    module is specialized, which happens in its first calls."""
-    module = script(workload)
-    before = torch._C._jit_texpr_fuser_enabled()
-    torch._C._jit_set_texpr_fuser_enabled(False)
-    try:
-        for i in range(3):
-            module(*workload.arguments(i))
-    finally:
-        torch._C._jit_set_texpr_fuser_enabled(before)
-    return Entry(module)
-
-
-def torchscript_frozen(workload, device):
-    return Entry(torch.jit.freeze(script(workload).eval()))
+def torchscript_frozen(context):
+    return torch.jit.freeze(
+        context.load(),
+        preserved_attrs=list(context.workload.keep_methods) or None)
 
 
 def compiled(partition):
-    def make(workload, device):
-        if workload.scripted:
-            raise Missing("torch.compile takes no TorchScript file")
-        import torch._dynamo
-        import torch._inductor.config as inductor
+    def build(context):
+        if context.workload.device == "cpu":
+            raise suite.Unavailable("needs CUDA: CUDA graphs are its point")
+        module = eager(context)
+        import torch._inductor.config as config
+        config.graph_partition = partition
         torch._dynamo.reset()
-        inductor.graph_partition = partition
-        module = torch.compile(workload.module, mode="reduce-overhead")
-
-        def call(*arguments):
-            torch.compiler.cudagraph_mark_step_begin()
-            return module(*arguments)
-        for i in range(4):
-            call(*workload.arguments(i))
-        return Entry(call)
-    return make
+        return torch.compile(module, mode="reduce-overhead")
+    return build
 
 
-class WholeGraph:
-    """One torch.cuda.graph of the whole call, with its inputs copied in."""
-
-    def __init__(self, workload, device):
-        if device == "cpu":
-            raise Missing("CUDA graphs need a GPU")
-        self.arguments = workload.arguments(0)
-        module = workload.module
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                module(*self.arguments)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph(keep_graph=True)
-        with torch.cuda.graph(self.graph):
-            self.result = module(*self.arguments)
-        self.graph.instantiate()
-
-    def __call__(self, *arguments):
-        for mine, given in zip(tensors_in(self.arguments),
-                               tensors_in(arguments)):
-            if mine.is_cuda:
-                mine.copy_(given)
-        self.graph.replay()
-        return self.result
+def whole_graph(context):
+    if context.workload.device == "cpu":
+        raise suite.Unavailable("needs CUDA")
+    if context.workload.not_one_graph:
+        raise suite.Unavailable(context.workload.not_one_graph)
+    module = context.workload.module or context.load()
+    context.whole = graphs.WholeGraph(module, context.workload.inputs[0])
+    return context.whole
 
 
-def whole_graph(workload, device):
-    return Entry(WholeGraph(workload, device))
+def bare_launch(context):
+    if context.whole is None:
+        raise suite.Unavailable("there is no whole graph to launch")
+    context.whole(*context.workload.inputs[0])
+    return graphs.BareLaunch(context.whole)
 
 
-def launch(workload, device):
-    """cudaGraphLaunch alone: what any use of graphs has to add to."""
-    graph = WholeGraph(workload, device)
-
-    def call(*arguments):
-        graph.graph.replay()
-        return None
-    return Entry(call)
-
-
-def floor(workload, device):
-    """The same launch with every kernel disabled: the cost of scheduling."""
-    import graph_nodes
-    graph = WholeGraph(workload, device)
-    disabled = graph_nodes.disable_kernels(graph.graph)
-
-    def call(*arguments):
-        graph.graph.replay()
-        return None
-    return Entry(call, lambda: {"disabled_kernels": disabled})
+def by_hand(name):
+    def build(context):
+        if context.workload.device == "cpu":
+            raise suite.Unavailable("needs CUDA")
+        if context.workload.by_hand is None:
+            raise suite.Unavailable("nobody has written this model by hand")
+        import by_hand as written
+        if context.seed_packages and context.seed_packages not in sys.path:
+            sys.path.append(context.seed_packages)
+        try:
+            package = written.Package(name)
+        except ImportError as error:
+            raise suite.Unavailable(
+                f"{suite.first_line(error)} (--seed-packages DIR)")
+        return context.workload.by_hand(context.workload, package)
+    return build
 
 
-def pcg(workload, device):
-    folder = tempfile.mkdtemp()
-    original = os.path.join(folder, "original.pt")
-    partitioned = os.path.join(folder, "partitioned.pt")
-    script(workload).save(original)
-    report = json.loads(torch.ops.pcg.partition_file(
-        original, partitioned, graph_safe_ops=["torchvision::roi_align"],
-        backend="host" if device == "cpu" else "auto"))
-    module = torch.jit.load(partitioned, map_location=device)
-
-    def facts():
-        now = json.loads(module.pcg_sequence.report())
-        return {"segments": len(report["segments"]),
-                "breaks": len(report["breaks"]),
-                "coverage": report["coverage"],
-                "replays": sum(s["replays"] for s in now["segments"]),
-                "pool_bytes": now["pool_bytes"],
-                "reasons": sorted({r for s in now["segments"]
-                                   for r in s["reasons"]})}
-    return Entry(module, facts)
+def pcg(context):
+    workload = context.workload
+    context.partition_report = json.loads(torch.ops.pcg.partition_file(
+        context.file, context.partitioned,
+        graph_safe_ops=list(workload.graph_safe_ops),
+        backend="host" if workload.device == "cpu" else "auto"))
+    module = context.load(context.partitioned)
+    context.sequence = module.pcg_sequence
+    return module
 
 
+# In the order in which they are set up.
 ENTRIES = {
     "eager": eager,
     "torchscript": torchscript,
-    "torchscript-no-fuser": torchscript_without_fuser,
-    "torchscript-frozen": torchscript_frozen,
-    "compile": compiled(False),
-    "compile-partition": compiled(True),
-    "whole-graph": whole_graph,
-    "launch": launch,
-    "floor": floor,
+    "torchscript_no_nnc": torchscript,
+    "torchscript_frozen": torchscript_frozen,
     "pcg": pcg,
+    "piecewise_by_hand": by_hand("piecewise_cuda_graphs"),
+    "breakable_by_hand": by_hand("breakable_cuda_graphs"),
+    "graph": whole_graph,
+    "graph_launch": bare_launch,
+    "compile": compiled(False),
+    "compile_partition": compiled(True),
 }
-
-# Those that yield no results to compare.
-WITHOUT_RESULTS = {"launch", "floor"}
-# Those that compile for minutes are run when asked for.
-DEFAULT = [name for name in ENTRIES if not name.startswith("compile")]
-
-
-@contextlib.contextmanager
-def gradients(workload):
-    """Forces need a tape; everything else is inference."""
-    with torch.set_grad_enabled(
-            isinstance(workload.module, workloads.Potential)):
-        yield

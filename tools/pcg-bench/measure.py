@@ -1,4 +1,4 @@
-"""Times, kernels, memory: how pcg-bench measures one workload."""
+"""Times of calls and what the profiler saw of them."""
 
 import json
 import os
@@ -8,104 +8,68 @@ import time
 
 import torch
 
-from entries import tensors_in
 
-
-def synchronize(device):
+def wait(device):
     if device != "cpu":
         torch.cuda.synchronize()
 
 
-def timed(call, arguments, device):
-    """Microseconds from the call until its work is done."""
-    synchronize(device)
+def summary(times):
+    """Median and quartiles of seconds, in microseconds."""
+    values = sorted(1e6 * t for t in times)
+    if len(values) > 1:
+        lower, _, upper = statistics.quantiles(values, method="inclusive")
+    else:
+        lower = upper = values[0]
+    return {"median": statistics.median(values), "lower": lower,
+            "upper": upper, "samples": len(values)}
+
+
+def latency(call, inputs, device):
+    """Seconds of one call that is waited for: the mean over the inputs."""
+    total = 0.0
+    for arguments in inputs:
+        wait(device)
+        start = time.perf_counter()
+        call(*arguments)
+        wait(device)
+        total += time.perf_counter() - start
+    return total / len(inputs)
+
+
+def back_to_back(call, inputs, device, rounds=4):
+    """Seconds of one call where only the last is waited for."""
+    wait(device)
     start = time.perf_counter()
-    call(*arguments)
-    synchronize(device)
-    return (time.perf_counter() - start) * 1e6
+    for _ in range(rounds):
+        for arguments in inputs:
+            call(*arguments)
+    wait(device)
+    return (time.perf_counter() - start) / (rounds * len(inputs))
 
 
-def difference(expected, found):
-    """The largest difference relative to the largest value above 1; infinite
-    where the structure differs."""
-    left, right = tensors_in(expected), tensors_in(found)
-    if len(left) != len(right):
-        return float("inf")
-    worst = 0.0
-    for a, b in zip(left, right):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return float("inf")
-        if torch.equal(a, b) or a.numel() == 0:
-            continue
-        scale = max(1.0, a.abs().max().item())
-        gap = (a.double() - b.double()).abs().max().item() / scale
-        worst = max(worst, gap if gap == gap else float("inf"))
-    return worst
-
-
-def warm_up(call, arguments, device, most_calls):
-    """Calls until five in a row are no faster than their predecessors.
-    Returns the time of the first call and the number before the five."""
-    times = []
-    best = float("inf")
-    idle = 0
-    while len(times) < most_calls and idle < 5:
-        times.append(timed(call, arguments(len(times)), device))
-        idle = idle + 1 if times[-1] > 0.95 * best else 0
-        best = min(best, times[-1])
-    return times[0], len(times) - idle
-
-
-def interleaved(calls, arguments, device, repetitions, seconds):
-    """Times of each entry, in turns, so that a change of clocks meets all
-    alike: {name: [microseconds]}. Ends early after `seconds`."""
-    times = {name: [] for name in calls}
-    deadline = time.perf_counter() + seconds
-    for i in range(repetitions):
-        for name, call in calls.items():
-            times[name].append(timed(call, arguments(i), device))
-        if time.perf_counter() > deadline and i >= 2:
-            break
-    return times
-
-
-def summary(values):
-    quartiles = (statistics.quantiles(values, n=4) if len(values) > 1
-                 else [values[0]] * 3)
-    return {"median": statistics.median(values), "low": quartiles[0],
-            "high": quartiles[2], "samples": len(values)}
-
-
-def gpu_work(call, arguments, calls=4):
-    """Kernels (copies and fills included), microseconds in which the GPU ran
-    at least one, and host reads, for one call on average."""
+def activity(call, inputs):
+    """Kernels, copies to the host and busy time of a call, as profiled."""
     from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CPU,
-                             ProfilerActivity.CUDA]) as profiler:
-        for i in range(calls):
-            call(*arguments(i))
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for arguments in inputs:
+            call(*arguments)
         torch.cuda.synchronize()
-    path = os.path.join(tempfile.mkdtemp(), "trace.json")
-    profiler.export_chrome_trace(path)
-    with open(path) as file:
-        events = json.load(file)["traceEvents"]
-    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events
-                   if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))
-    busy = 0.0
-    end = float("-inf")
-    for start, stop in spans:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    work = [event for event in events if event.get("cat") in
+            ("kernel", "gpu_memcpy", "gpu_memset")]
+    busy, end = 0.0, float("-inf")
+    for event in sorted(work, key=lambda event: event["ts"]):
+        start, stop = event["ts"], event["ts"] + event["dur"]
         busy += max(0.0, stop - max(start, end))
         end = max(end, stop)
-    reads = sum(e.get("name") in ("aten::_local_scalar_dense", "host read")
-                for e in events if e.get("cat") in ("cpu_op",
-                                                    "user_annotation"))
-    return {"kernels": len(spans) / calls, "busy_us": busy / calls,
-            "host_reads": reads / calls}
-
-
-def peak_bytes(call, arguments):
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    call(*arguments(0))
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
+    count = len(inputs)
+    return {
+        "kernels": sum(e["cat"] == "kernel" for e in work) / count,
+        "busy_us": busy / count,
+        "host_reads": sum("DtoH" in e["name"] for e in work) / count,
+    }
