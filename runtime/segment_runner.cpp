@@ -43,7 +43,8 @@ constexpr std::int64_t kChurnLimit = 32;
 constexpr int kMostAttempts = 2;
 
 // Without figures: reasons that differ would be kept each.
-const char* const kOutOfMemory = "out of memory: no room for a capture";
+const char* const kOutOfMemory =
+    "out of memory: no room for a capture or its results";
 
 std::string firstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));

@@ -88,7 +88,7 @@ void callManyShapes(std::int64_t most_keys) {
   const auto round = [&] {
     for (std::int64_t shape = 1; shape <= 50; ++shape)
       module.forward({at::ones({shape, 16})});
-    takeNvtxRanges();  // This program's own listener keeps them until then.
+    takeNvtxRanges();  // This program's own tool keeps them until then.
   };
   for (int i = 0; i < 20; ++i)
     round();
