@@ -136,9 +136,13 @@ class CaptureBackend {
   virtual std::size_t poolBytes() const = 0;
 };
 
-/// True where the calling thread's current stream on `device` is being
-/// captured by someone else. Always false for CPU devices.
+/// True where the calling thread's current stream on `device` is being captured
+/// by someone else, or, for a CPU device, where the thread records on the host
+/// back end.
 bool isCapturing(c10::Device device);
+
+/// The CPU's share of isCapturing().
+bool isCapturingOnHost();
 
 /// Creates the CUDA backend for a device, with `pool` as its memory pool or,
 /// where that is missing, a new one. Throws std::runtime_error where the device

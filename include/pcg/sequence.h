@@ -123,6 +123,10 @@ struct PiecewiseGraphOptions {
 /// calling thread, so that breaks may stand in it. The autocast cache is
 /// emptied at each border of a graph.
 ///
+/// A partitioned module that is called in captured code becomes part of the
+/// graph, so it must not reach a break; call one that does through no_graph,
+/// where its own segments are replayed.
+///
 /// All or nothing: unless finish() returns, the sequence stays as it was, and
 /// stream, allocator and generators are as before. Captures on one device take
 /// turns, graph by graph, since they share torch's generator.

@@ -1011,7 +1011,7 @@ std::string whyUnusable(c10::Device device) {
 
 bool isCapturing(c10::Device device) {
   if (!device.is_cuda()) {
-    return false;
+    return device.is_cpu() && isCapturingOnHost();
   }
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const auto stream = c10::cuda::getCurrentCUDAStream(device.index());

@@ -589,6 +589,10 @@ class HostBackend final : public CaptureBackend {
 
 }  // namespace
 
+bool isCapturingOnHost() {
+  return recording != nullptr;
+}
+
 std::unique_ptr<CaptureBackend> makeHostBackend() {
   return std::make_unique<HostBackend>();
 }

@@ -1,9 +1,11 @@
 // The hand-written capture API, on the host back end or, in the program of the
 // GPU tests, with CUDA graphs.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <gtest/gtest.h>
+#include <pcg/partition.h>
 #include <pcg/sequence.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -767,6 +769,111 @@ TEST_F(CaptureApi, FiftyTrainingStepsEqualEagerOnes) {
   EXPECT_LT(eager.losses.back(), eager.losses.front() * 0.9f);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_TRUE(at::equal(captured.parameters()[i], eager.parameters()[i]));
+}
+
+class AutocastOn {
+ public:
+  AutocastOn()
+      : before_(at::autocast::is_autocast_enabled(kDevice.type())),
+        dtype_(at::autocast::get_autocast_dtype(kDevice.type())) {
+    at::autocast::set_autocast_enabled(kDevice.type(), true);
+    at::autocast::set_autocast_dtype(kDevice.type(), at::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~AutocastOn() {
+    if (at::autocast::decrement_nesting() == 0)
+      at::autocast::clear_cache();
+    at::autocast::set_autocast_dtype(kDevice.type(), dtype_);
+    at::autocast::set_autocast_enabled(kDevice.type(), before_);
+  }
+  AutocastOn(const AutocastOn&) = delete;
+  AutocastOn& operator=(const AutocastOn&) = delete;
+
+ private:
+  bool before_;
+  at::ScalarType dtype_;
+};
+
+TEST_F(CaptureApi, EachReplayCastsWeightsAnewUnderAutocast) {
+  const at::Tensor x = at::ones({4, 4}, onDevice());
+  at::Tensor weight = at::ones({4, 4}, onDevice()).requires_grad_();
+  at::Tensor before;
+  at::Tensor eager;
+  at::Tensor behind;
+  {
+    const AutocastOn autocast;
+    at::linear(x, weight);  // The cast is in the cache from here on.
+    capture([&] {
+      before = at::linear(x, weight);
+      eager = no_graph(
+          [](const at::Tensor& y, const at::Tensor& w) {
+            return at::linear(y, w.detach());
+          },
+          x, weight);
+      behind = at::linear(x, weight);
+    });
+  }
+  EXPECT_EQ(before.scalar_type(), at::kBFloat16);
+  {
+    const at::NoGradGuard no_grad;
+    weight.fill_(3);
+  }
+  sequence_.replay();
+  for (const at::Tensor& result : {before, eager, behind}) {
+    EXPECT_EQ(result.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(valueOf(result.detach()), 12);
+  }
+}
+
+// ---- partitioned modules ----------------------------------------------------
+
+torch::jit::Module partitionedModule(const char* source) {
+  torch::jit::Module module("Tested");
+  module.define(source);
+  PartitionOptions options;
+  options.min_segment_size = 1;
+  options.backend = kBackend;
+  return partition(module, options).module;
+}
+
+TEST_F(CaptureApi, APartitionedModuleWithoutBreaksJoinsTheGraph) {
+  torch::jit::Module module = partitionedModule(R"(
+    def forward(self, x):
+        return torch.relu(x * 2.0) + 1.0
+  )");
+  at::Tensor x = at::ones({4}, onDevice());
+  at::Tensor out;
+  const at::NoGradGuard no_grad;
+  capture([&] { out = module.forward({x}).toTensor() * 10; });
+  EXPECT_EQ(kindsOf(sequence_), Kinds{kGraph});
+  x.fill_(4);
+  sequence_.replay();
+  EXPECT_EQ(valueOf(out), 90);
+}
+
+TEST_F(CaptureApi, APartitionedModuleWithBreaksRunsInABreak) {
+  torch::jit::Module module = partitionedModule(R"(
+    def forward(self, x):
+        y = torch.relu(x * 2.0) + 1.0
+        if bool(y.sum() > 20.0):
+            y = y - 1.0
+        return y * 3.0
+  )");
+  at::Tensor x = at::ones({4}, onDevice());
+  at::Tensor out;
+  const at::NoGradGuard no_grad;
+  auto forward = [module](const at::Tensor& y) mutable {
+    return module.forward({y}).toTensor();
+  };
+  for (int i = 0; i < 3; ++i)
+    forward(x);
+  capture([&] { out = no_graph(forward, x) + 1; });
+  EXPECT_EQ(kindsOf(sequence_), (Kinds{kEager, kGraph}));
+  for (const float value : {4.f, 1.f, 4.f}) {
+    x.fill_(value);
+    sequence_.replay();
+    EXPECT_EQ(valueOf(out), value == 4 ? 25 : 10);
+  }
 }
 
 // ---- the report -------------------------------------------------------------
