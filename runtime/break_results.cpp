@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -108,18 +109,16 @@ void BreakResults::copy(const at::Tensor& slot, const at::Tensor& result) {
   slot.copy_(sharesStorage(slot, result) ? result.clone() : result);
 }
 
-void BreakResults::updateFrom() {
-  next_ = 0;
-}
-
 void BreakResults::updateDone() {
   backend_.copy(copies_);
   copies_.clear();
   copied_.clear();
 }
 
-void BreakResults::update(const at::Tensor& result) {
-  const Kept& kept = kept_[next_++];
+void BreakResults::update(const at::Tensor& known, const at::Tensor& result) {
+  const Kept& kept = *std::find_if(
+      kept_.begin(), kept_.end(),
+      [&](const Kept& each) { return each.tensor.is_same(known); });
   if (!fits(kept.tensor, result)) {
     refuse(describe(result) + " where it was " + describe(kept.tensor) +
            " at the capture");

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <pcg/no_graph.h>
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,14 +28,12 @@ class BreakResults final : public detail::ResultTensors {
   /// Throws CaptureError for a result that no replay could fill.
   at::Tensor keep(const at::Tensor& result) override;
 
-  /// To be called before and after the break runs for a replay. In between,
-  /// update() and refuse() throw std::runtime_error for a result that does not
-  /// fit.
-  void updateFrom();
-  void updateDone();
-
-  void update(const at::Tensor& result) override;
+  /// Both throw std::runtime_error for a result that does not fit.
+  void update(const at::Tensor& kept, const at::Tensor& result) override;
   [[noreturn]] void refuse(const std::string& what) override;
+
+  /// To be called after the last update() of a replay.
+  void updateDone();
 
  private:
   struct Kept {
@@ -51,7 +48,6 @@ class BreakResults final : public detail::ResultTensors {
   CaptureBackend& backend_;
   std::function<bool(const at::Tensor&)> stays_;
   std::vector<Kept> kept_;
-  std::size_t next_ = 0;
   std::vector<CopyOperation> copies_;
   std::vector<at::Tensor> copied_;  // alive until copies_ are under way
 };

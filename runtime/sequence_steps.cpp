@@ -66,7 +66,6 @@ void EagerStep::capture(const std::function<bool(const at::Tensor&)>& stays) {
 
 void EagerStep::replay() {
   const ThreadModes::Scope scope(modes);
-  results.updateFrom();
   call.replay(results);
   results.updateDone();
 }

@@ -37,8 +37,8 @@ class ResultTensors {
   virtual ~ResultTensors() = default;
   /// The tensor that stands for `result` at every replay.
   virtual at::Tensor keep(const at::Tensor& result) = 0;
-  /// Takes the contents of a later result, in the order of keep().
-  virtual void update(const at::Tensor& result) = 0;
+  /// Takes a later result for what keep() has returned.
+  virtual void update(const at::Tensor& kept, const at::Tensor& result) = 0;
   /// Throws: the results have another structure than at the capture.
   [[noreturn]] virtual void refuse(const std::string& what) = 0;
 };
@@ -99,8 +99,9 @@ struct Live<at::Tensor, true> {
   static Type make(const at::Tensor& result, ResultTensors& tensors) {
     return tensors.keep(result);
   }
-  static void update(Type&, const at::Tensor& result, ResultTensors& tensors) {
-    tensors.update(result);
+  static void update(Type& live, const at::Tensor& result,
+                     ResultTensors& tensors) {
+    tensors.update(live, result);
   }
 };
 
@@ -201,7 +202,6 @@ struct LiveAssociative {
       live.emplace(key, Live<Value>::make(std::move(value), tensors));
     return live;
   }
-  // In the order of make(), whatever the new map's is.
   static void update(Type& live, Map result, ResultTensors& tensors) {
     if (live.size() != result.size())
       tensors.refuse("a map with another number of keys");
@@ -218,22 +218,10 @@ template <typename K, typename V>
 struct Live<std::map<K, V>, true>
     : LiveAssociative<std::map<K, V>, std::map<K, typename Live<V>::Type>> {};
 
-/// Made and updated in an order of its own, which has to stay the same.
 template <typename K, typename V>
-struct Live<std::unordered_map<K, V>, true> {
-  using Type = std::unordered_map<K, typename Live<V>::Type>;
-  static Type make(std::unordered_map<K, V> result, ResultTensors& tensors) {
-    Type live;
-    for (auto& [key, value] : result)
-      live.emplace(key, Live<V>::make(value, tensors));
-    return live;
-  }
-  static void update(Type& live, std::unordered_map<K, V> result,
-                     ResultTensors& tensors) {
-    LiveAssociative<std::unordered_map<K, V>, Type>::update(
-        live, std::move(result), tensors);
-  }
-};
+struct Live<std::unordered_map<K, V>, true>
+    : LiveAssociative<std::unordered_map<K, V>,
+                      std::unordered_map<K, typename Live<V>::Type>> {};
 
 // ---- arguments --------------------------------------------------------------
 
@@ -305,7 +293,7 @@ using CallResult = std::decay_t<decltype(call(std::declval<Function&>(),
 class PlainTensors final : public ResultTensors {
  public:
   at::Tensor keep(const at::Tensor& result) override { return result; }
-  void update(const at::Tensor&) override {}
+  void update(const at::Tensor&, const at::Tensor&) override {}
   [[noreturn]] void refuse(const std::string& what) override;
 };
 

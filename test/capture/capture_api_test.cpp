@@ -21,6 +21,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -350,6 +351,30 @@ TEST_F(CaptureApi, NestedResultsKeepTheirStructure) {
   EXPECT_TRUE(on_cpu.is_cpu());
   EXPECT_EQ(valueOf(on_cpu), 17);
   EXPECT_EQ(half->value(), 5);
+}
+
+TEST_F(CaptureApi, ResultsInAHashMapKeepTheirKeys) {
+  at::Tensor x = at::ones({4}, onDevice());
+  using Map = std::unordered_map<int, at::Tensor>;
+  bool reversed = false;
+  const auto make = [&reversed](const at::Tensor& in) {
+    Map map;
+    for (int i = 0; i < 40; ++i) {
+      const int key = reversed ? 39 - i : i;
+      map[key] = in * key;
+    }
+    return map;
+  };
+  Map out;
+  capture([&] {
+    for (const auto& [key, value] : no_graph(make, x))
+      out[key] = value + 1;
+  });
+  reversed = true;
+  x.fill_(2);
+  sequence_.replay();
+  for (const auto& [key, value] : out)
+    EXPECT_EQ(valueOf(value), static_cast<float>(2 * key + 1));
 }
 
 TEST_F(CaptureApi, AResultInAnArgumentsMemoryStaysThere) {

@@ -69,6 +69,16 @@ pcg_add_test(pcg_gpu_test SOURCES ${gpu_tests} ${capture_tests}
              LIBRARIES pcg_test_support CUDA::cudart LABELS gpu)
 target_compile_definitions(pcg_gpu_test PRIVATE PCG_TEST_ON_GPU)
 
+# Code that must not compile, and what the compiler has to say about it.
+add_test(NAME capture/frozen_host_value_does_not_compile
+  COMMAND "${CMAKE_CXX_COMPILER}" -std=c++17 -fsyntax-only
+    "-I${PROJECT_SOURCE_DIR}/include"
+    "-I$<JOIN:$<TARGET_PROPERTY:pcg_passes,INCLUDE_DIRECTORIES>,;-I>"
+    "${PROJECT_SOURCE_DIR}/test/capture/compile_errors/frozen_host_value.cpp"
+  COMMAND_EXPAND_LISTS)
+set_tests_properties(capture/frozen_host_value_does_not_compile PROPERTIES
+  PASS_REGULAR_EXPRESSION "pass the HostValue to no_graph" TIMEOUT 300)
+
 # How the passes' time grows with the graph. As a test, by themselves: one that
 # is in a hurry for the processor measures the others.
 file(GLOB speed_support_sources CONFIGURE_DEPENDS
