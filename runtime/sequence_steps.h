@@ -81,7 +81,6 @@ class CUDAGraphSequence::Steps {
 
   void append(StepList more);
   void noteError(const std::string& text);
-  Log& log() { return log_; }
 
  private:
   void run(const Step& step);
