@@ -43,7 +43,12 @@ class Row:
 
 @contextlib.contextmanager
 def modes(workload, entry):
-    """The global switches that an entry runs under."""
+    """The global switches that an entry runs under, and inputs as they were:
+    optimised TorchScript may mark an input itself where a model asks for the
+    gradient of what it has detached."""
+    for leaf in compare.leaves(workload.inputs):
+        if isinstance(leaf, torch.Tensor):
+            leaf.requires_grad_(False)
     old = torch._C._jit_texpr_fuser_enabled()
     torch._C._jit_set_texpr_fuser_enabled(entry != "torchscript_no_nnc")
     try:
