@@ -51,6 +51,9 @@ class CapturedGraph {
 
   /// Recorded kernels, copies and fills.
   virtual std::int64_t size() const = 0;
+
+  /// True where a replay does nothing at all.
+  virtual bool isEmpty() const = 0;
 };
 
 /// A capture under way on the calling thread: what the thread enqueues is
@@ -124,9 +127,13 @@ class CaptureBackend {
   /// stream has not changed.
   virtual void enterStream() = 0;
 
-  /// Waits for all work on the device. Throws std::runtime_error where some of
-  /// it failed.
+  /// Waits for all work on the device, after captures of other threads on it.
+  /// Throws std::runtime_error where some of it failed.
   virtual void synchronize() = 0;
+
+  /// Waits for this backend's replays and copies alone, which disturbs no
+  /// capture. Throws std::runtime_error where waiting fails.
+  virtual void waitForReplays() = 0;
 
   /// To be called when memory is short and graphs have been released: gives
   /// what nothing uses back to the device. Waits for the device. Never throws.

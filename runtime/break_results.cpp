@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <sstream>
@@ -61,21 +61,34 @@ at::Tensor BreakResults::keep(const at::Tensor& result) {
                        " that is no strided tensor, so a replay cannot fill "
                        "it; return its parts");
   }
+  refuseTape(result, "returned");
   if (stays_(result)) {
-    kept.tensor = result;
+    kept.handed_out = result;
+    kept.tensor = tensorOver(result.storage(), TensorLayout::of(result));
     return result;
-  }
-  if (result.requires_grad()) {
-    throw CaptureError(
-        "the break " + name_ + " returned " + describe(result) +
-        " that is part of a gradient tape, which no replay could extend; "
-        "return a detached tensor, or write a torch::autograd::Function and "
-        "break in its forward and backward");
   }
   kept.tensor = makeSlot(result);
   kept.is_slot = true;
   copy(kept.tensor, result);
-  return kept.tensor;
+  kept.handed_out =
+      tensorOver(kept.tensor.storage(), TensorLayout::of(kept.tensor));
+  return kept.handed_out;
+}
+
+void BreakResults::refuseTapesFrom(std::uint64_t first_node) {
+  first_node_ = first_node;
+}
+
+void BreakResults::refuseTape(const at::Tensor& tensor,
+                              const char* action) const {
+  const auto& tape = tensor.grad_fn();
+  if (tape == nullptr || tape->sequence_nr() < first_node_)
+    return;
+  throw CaptureError(
+      "the break " + name_ + " " + action + " " + describe(tensor) +
+      " so that it is part of a new gradient tape, which no replay could "
+      "extend; work on a detached tensor, or write a torch::autograd::Function "
+      "and break in its forward and backward");
 }
 
 at::Tensor BreakResults::makeSlot(const at::Tensor& result) {
@@ -97,9 +110,9 @@ at::Tensor BreakResults::makeSlot(const at::Tensor& result) {
 void BreakResults::copy(const at::Tensor& slot, const at::Tensor& result) {
   if (result.numel() == 0)
     return;
-  if (result.device() == backend_.device() && !result.is_conj() &&
-      !result.is_neg() && slot.strides() == result.strides() &&
-      !sharesStorage(slot, result)) {
+  if (result.device() == backend_.device() &&
+      result.is_conj() == slot.is_conj() && result.is_neg() == slot.is_neg() &&
+      slot.strides() == result.strides() && !sharesStorage(slot, result)) {
     copies_.push_back({slot.mutable_data_ptr(), result.const_data_ptr(),
                        extentBytes(result)});
     copied_.push_back(result);
@@ -107,6 +120,11 @@ void BreakResults::copy(const at::Tensor& slot, const at::Tensor& result) {
   }
   const at::NoGradGuard no_grad;
   slot.copy_(sharesStorage(slot, result) ? result.clone() : result);
+}
+
+void BreakResults::updateFrom() {
+  copies_.clear();
+  copied_.clear();
 }
 
 void BreakResults::updateDone() {
@@ -118,7 +136,7 @@ void BreakResults::updateDone() {
 void BreakResults::update(const at::Tensor& known, const at::Tensor& result) {
   const Kept& kept = *std::find_if(
       kept_.begin(), kept_.end(),
-      [&](const Kept& each) { return each.tensor.is_same(known); });
+      [&](const Kept& each) { return each.handed_out.is_same(known); });
   if (!fits(kept.tensor, result)) {
     refuse(describe(result) + " where it was " + describe(kept.tensor) +
            " at the capture");
@@ -128,6 +146,8 @@ void BreakResults::update(const at::Tensor& known, const at::Tensor& result) {
   if (kept.is_slot) {
     copy(kept.tensor, result);
   } else if (kept.tensor.const_data_ptr() != result.const_data_ptr() ||
+             kept.tensor.is_conj() != result.is_conj() ||
+             kept.tensor.is_neg() != result.is_neg() ||
              kept.tensor.strides() != result.strides()) {
     refuse(
         "memory of its own where it was memory of an argument, or of "

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <pcg/no_graph.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,6 +26,13 @@ class BreakResults final : public detail::ResultTensors {
   void keepFrom(std::function<bool(const at::Tensor&)> stays);
   void keepDone();
 
+  /// From here on, tensors whose gradient tape got a node with this sequence
+  /// number or a later one are refused: no replay could make the tape anew.
+  void refuseTapesFrom(std::uint64_t first_node);
+  /// Throws CaptureError where a tensor has such a tape. `action` tells what
+  /// the break did to the tensor.
+  void refuseTape(const at::Tensor& tensor, const char* action) const;
+
   /// Throws CaptureError for a result that no replay could fill.
   at::Tensor keep(const at::Tensor& result) override;
 
@@ -32,11 +40,15 @@ class BreakResults final : public detail::ResultTensors {
   void update(const at::Tensor& kept, const at::Tensor& result) override;
   [[noreturn]] void refuse(const std::string& what) override;
 
-  /// To be called after the last update() of a replay.
+  /// To be called before the break runs for a replay, and after its last
+  /// update().
+  void updateFrom();
   void updateDone();
 
  private:
+  // The tensor that was handed out may get other sizes or another storage.
   struct Kept {
+    at::Tensor handed_out;
     at::Tensor tensor;
     bool is_slot = false;
   };
@@ -47,6 +59,7 @@ class BreakResults final : public detail::ResultTensors {
   std::string name_;
   CaptureBackend& backend_;
   std::function<bool(const at::Tensor&)> stays_;
+  std::uint64_t first_node_ = 0;
   std::vector<Kept> kept_;
   std::vector<CopyOperation> copies_;
   std::vector<at::Tensor> copied_;  // alive until copies_ are under way

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <cxxabi.h>
 
 #include <cstdlib>
@@ -15,32 +16,42 @@ namespace {
 
 thread_local CaptureSession* current_session = nullptr;
 
-// A cast that the cache hands on from one graph to another, or between a graph
-// and eager code, would be none that each replay makes anew.
-void emptyAutocastCache() {
-  at::autocast::clear_cache();
-}
-
 }  // namespace
 
-class CaptureSession::AutogradOnThisThread {
+// Breaks in a backward pass have to be met by the thread that captures. And a
+// cast that autocast's cache hands on, from one graph to another or between a
+// graph and eager code, would be none that each replay makes anew.
+class CaptureSession::ThreadSettings {
  public:
-  AutogradOnThisThread()
-      : before_(
-            c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
-    set(false);
+  explicit ThreadSettings(c10::Device device)
+      : device_(device),
+        stream_(c10::impl::VirtualGuardImpl(device.type()).getStream(device)),
+        autograd_threads_(
+            c10::AutogradState::get_tls_state().get_multithreading_enabled()),
+        cast_cache_(at::autocast::is_autocast_cache_enabled()) {
+    set(false, false);
   }
-  ~AutogradOnThisThread() { set(before_); }
-  AutogradOnThisThread(const AutogradOnThisThread&) = delete;
-  AutogradOnThisThread& operator=(const AutogradOnThisThread&) = delete;
+  // A stream guard that was left by an exception may have put back the stream
+  // of the capture, which has ended by then.
+  ~ThreadSettings() {
+    set(autograd_threads_, cast_cache_);
+    c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(stream_);
+  }
+  ThreadSettings(const ThreadSettings&) = delete;
+  ThreadSettings& operator=(const ThreadSettings&) = delete;
 
-  bool before() const { return before_; }
+  bool autogradThreads() const { return autograd_threads_; }
 
  private:
-  static void set(bool enabled) {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(enabled);
+  static void set(bool autograd_threads, bool cast_cache) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(
+        autograd_threads);
+    at::autocast::set_autocast_cache_enabled(cast_cache);
   }
-  const bool before_;
+  const c10::Device device_;
+  const c10::Stream stream_;
+  const bool autograd_threads_;
+  const bool cast_cache_;
 };
 
 CaptureSession::CaptureSession(CUDAGraphSequence::Steps& sequence,
@@ -56,7 +67,7 @@ CaptureSession::CaptureSession(CUDAGraphSequence::Steps& sequence,
   }
   // Once, so that an input is there, whatever stream it comes from.
   backend_.synchronize();
-  autograd_ = std::make_unique<AutogradOnThisThread>();
+  settings_ = std::make_unique<ThreadSettings>(backend_.device());
   watch_ =
       std::make_unique<OperatorWatch>(used_, [this] { open_->noteOperator(); });
   begin();
@@ -100,7 +111,6 @@ void CaptureSession::allOrNothing(const Work& work) {
 }
 
 void CaptureSession::begin() {
-  emptyAutocastCache();
   CaptureHints hints;
   hints.any_input = true;
   hints.host_work_allowed = true;
@@ -114,10 +124,9 @@ void CaptureSession::begin() {
 // Replays what has been captured, which makes its results real.
 void CaptureSession::endGraph() {
   watch_->pause();
-  emptyAutocastCache();
   auto graph = open_->finish();
   open_.reset();
-  if (graph->size() == 0)
+  if (graph->isEmpty())
     return;
   backend_.enterStream();
   graph->replay();
@@ -139,7 +148,7 @@ void CaptureSession::recordBreak(detail::Break call) {
     if (options_.barrier)
       options_.barrier();
     ThreadModes modes = ThreadModes::current();
-    modes.setAutogradThreads(autograd_->before());
+    modes.setAutogradThreads(settings_->autogradThreads());
     Step step;
     step.name = call.name;
     step.range = call.name;
@@ -169,7 +178,7 @@ void CaptureSession::finish() {
   end_ = "has been finished already";
   drop();
   watch_.reset();
-  autograd_.reset();
+  settings_.reset();
 }
 
 // ---- the public face --------------------------------------------------------

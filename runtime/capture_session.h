@@ -42,8 +42,7 @@ class CaptureSession {
   template <typename Work>
   void allOrNothing(const Work& work);
 
-  // Breaks in a backward pass have to be met by the thread that captures.
-  class AutogradOnThisThread;
+  class ThreadSettings;
 
   CUDAGraphSequence::Steps& sequence_;
   PiecewiseGraphOptions options_;
@@ -55,7 +54,7 @@ class CaptureSession {
   std::unique_ptr<OpenCapture> open_;
   // A failure may come from within a backward pass, which puts back what a
   // thread had before: these two go when the session goes.
-  std::unique_ptr<AutogradOnThisThread> autograd_;
+  std::unique_ptr<ThreadSettings> settings_;
   std::unique_ptr<OperatorWatch> watch_;
   std::string end_;  // how it ended; "" before
 };

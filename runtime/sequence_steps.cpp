@@ -1,5 +1,7 @@
 #include "runtime/sequence_steps.h"
 
+#include <ATen/SequenceNumber.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <algorithm>
@@ -59,13 +61,17 @@ void EagerStep::capture(const std::function<bool(const at::Tensor&)>& stays) {
                                     result.storage().unsafeGetStorageImpl();
                        });
   });
+  results.refuseTapesFrom(at::sequence_number::peek());
   call.capture(results);
+  for (const at::Tensor& argument : call.arguments)
+    results.refuseTape(argument, "changed");
   results.keepDone();
   call.capture = nullptr;  // It may refer to what only the capture has.
 }
 
 void EagerStep::replay() {
   const ThreadModes::Scope scope(modes);
+  results.updateFrom();
   call.replay(results);
   results.updateDone();
 }
@@ -154,6 +160,7 @@ void CUDAGraphSequence::Steps::replay() {
         "expected a sequence with steps, found an empty one: capture into it "
         "with PiecewiseGraph first");
   }
+  const c10::DeviceGuard guard(backend_->device());
   backend_->enterStream();
   for (std::size_t i = 0; i < list_.steps.size(); ++i) {
     try {
@@ -189,7 +196,7 @@ void CUDAGraphSequence::Steps::waitForReplays() noexcept {
   if (list_.steps.empty())
     return;
   try {
-    backend_->synchronize();
+    backend_->waitForReplays();
   } catch (const std::exception& error) {
     log_.writeOnce(LogLevel::kWarning, kLogName, firstLine(error.what()));
   }
@@ -276,6 +283,11 @@ void CUDAGraphSequence::replay() {
 }
 
 void CUDAGraphSequence::reset() {
+  if (detail::isRecording()) {
+    throw std::logic_error(
+        "a sequence cannot be reset by captured code; call reset() through "
+        "no_graph");
+  }
   steps_->reset();
 }
 

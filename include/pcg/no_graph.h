@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -260,6 +261,13 @@ struct IsHostValue : std::false_type {};
 template <typename T>
 struct IsHostValue<HostValue<T>> : std::true_type {};
 
+template <typename T>
+struct IsView : std::false_type {};
+template <typename T>
+struct IsView<c10::ArrayRef<T>> : std::true_type {};
+template <>
+struct IsView<std::string_view> : std::true_type {};
+
 /// A HostValue reaches the function as its value of the moment.
 template <typename T>
 decltype(auto) current(T& argument) {
@@ -351,6 +359,9 @@ struct Call {
 template <typename Function, typename Stub, typename... Arguments>
 auto callAsBreak(std::string name, Function function, Stub* stub,
                  Arguments... arguments) {
+  static_assert(!std::disjunction_v<IsView<Arguments>...>,
+                "a step cannot keep what a view such as at::TensorList refers "
+                "to; pass the vector or string itself");
   using ThisCall = Call<Function, Arguments...>;
   auto shared = std::make_shared<ThisCall>(ThisCall{
       std::move(function), std::tuple<Arguments...>(std::move(arguments)...),

@@ -65,7 +65,8 @@ struct SequenceReport {
 class CUDAGraphSequence {
  public:
   /// `pool` is a name as `pool()` of another sequence gives it: both then use
-  /// one memory pool, and must not be replayed at the same time. `backend`:
+  /// one memory pool, and must not be replayed at the same time. The other has
+  /// to live until the first capture of this one. `backend`:
   /// kHost emulates captures on CPU tensors; all others capture CUDA graphs.
   explicit CUDAGraphSequence(
       std::optional<c10::MempoolId_t> pool = std::nullopt,
@@ -82,7 +83,8 @@ class CUDAGraphSequence {
   void replay();
 
   /// Drops all steps and what they keep alive. The memory pool keeps its name.
-  /// Throws std::logic_error while a capture into this sequence is under way.
+  /// Throws std::logic_error while a capture into this sequence is under way,
+  /// and inside captured code.
   void reset();
 
   /// The name of the memory pool, which is chosen at the first call.
@@ -119,16 +121,17 @@ struct PiecewiseGraphOptions {
 ///
 /// The capture is a real run: each graph is replayed as soon as it ends, so
 /// that breaks and the code behind finish() see true results. Streams, grad
-/// mode and autocast are the caller's as usual. A backward pass runs on the
-/// calling thread, so that breaks may stand in it. The autocast cache is
-/// emptied at each border of a graph.
+/// mode and autocast are the caller's as usual, but for autocast's cache, which
+/// is off: each replay casts anew. A backward pass runs on the calling thread,
+/// so that breaks may stand in it.
 ///
 /// A partitioned module that is called in captured code becomes part of the
 /// graph, so it must not reach a break; call one that does through no_graph,
 /// where its own segments are replayed.
 ///
 /// All or nothing: unless finish() returns, the sequence stays as it was, and
-/// stream, allocator and generators are as before. Captures on one device take
+/// stream and allocator are as before. What graphs and breaks have done by then
+/// to tensors and generators stays done. Captures on one device take
 /// turns, graph by graph, since they share torch's generator.
 class PiecewiseGraph {
  public:

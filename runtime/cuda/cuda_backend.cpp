@@ -75,6 +75,10 @@ class Event {
     check(cudaEventRecord(event_, stream.stream()), "cannot record an event");
   }
 
+  void wait() {
+    check(cudaEventSynchronize(event_), "cannot wait for an event");
+  }
+
   void holdBack(CUDAStream stream) {
     check(cudaStreamWaitEvent(stream.stream(), event_, 0),
           "cannot wait for an event");
@@ -117,6 +121,16 @@ class StreamOrder {
     if (recorded_) {
       event_.record(stream);
     }
+  }
+
+  // Until all work so far is done.
+  void wait() {
+    if (!last_ && !recorded_)
+      return;
+    if (!recorded_)
+      event_.record(*last_);
+    recorded_ = true;
+    event_.wait();
   }
 
  private:
@@ -546,6 +560,7 @@ class CudaGraph final : public CapturedGraph {
   }
 
   std::int64_t size() const override { return size_; }
+  bool isEmpty() const override { return exec_ == nullptr; }
 
  private:
   // Torch's replay first sets seed and offset on the current stream.
@@ -717,9 +732,17 @@ class CudaBackend final : public CaptureBackend {
 
   std::unique_ptr<OpenCapture> beginCapture(const CaptureHints& hints) override;
 
+  // A device-wide wait would invalidate another thread's capture.
   void synchronize() override {
+    const std::lock_guard<std::recursive_mutex> turn(
+        sharedGenerator(device_.index()).mutex);
     const c10::cuda::CUDAGuard guard(device_);
     check(cudaDeviceSynchronize(), "work on the device has failed");
+  }
+
+  void waitForReplays() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    resources_->order.wait();
   }
 
   void copy(const std::vector<CopyOperation>& operations) override {
@@ -856,6 +879,9 @@ class CudaCapture final : public OpenCapture {
     }
     backend_.enterStream();
     turn_ = std::unique_lock<std::recursive_mutex>(shared().mutex);
+    if (!isCaptured(stream_.stream(), cudaStreamCaptureStatusNone)) {
+      throw CaptureError("the stream to capture on is being captured already");
+    }
     backend_.boundary_.record(caller_);
     backend_.boundary_.holdBack(stream_);
     shared().order.enter(stream_);
@@ -917,6 +943,7 @@ class CudaCapture final : public OpenCapture {
         std::find(side_streams_.begin(), side_streams_.end(), current) ==
             side_streams_.end()) {
       side_streams_.push_back(current);
+      backend_.resources_->workspacesOf(current).beginCapture();
     }
   }
 
@@ -937,6 +964,12 @@ class CudaCapture final : public OpenCapture {
 
   void endCapture() {
     faultPoint(FaultKind::kCaptureEnd);
+    if (c10::cuda::getCurrentCUDAStream(stream_.device_index()) != stream_) {
+      throw CaptureError(
+          "another stream is current than the one that is captured on; leave "
+          "the stream guard before the capture, or the part of it up to a "
+          "break, ends");
+    }
     const auto unjoined = findUnjoined(stream_, side_streams_);
     try {
       WarningsOff silent;  // An empty capture is no cause for one.
@@ -959,7 +992,11 @@ class CudaCapture final : public OpenCapture {
     }
     graph_.reset();
     stream_guard_.reset();
-    ignoringErrors([&] { workspaces_.endCapture(); });
+    ignoringErrors([&] {
+      workspaces_.endCapture();
+      for (const CUDAStream side : side_streams_)
+        backend_.resources_->workspacesOf(side).endCapture();
+    });
     ignoringErrors([&] {
       shared().order.leave(stream_);
       backend_.boundary_.record(stream_);

@@ -136,6 +136,8 @@ class HostGraph final : public CapturedGraph {
     }
   }
 
+  bool isEmpty() const override { return steps_.empty(); }
+
   std::int64_t size() const override {
     return std::count_if(steps_.begin(), steps_.end(), [](const Step& step) {
       return std::holds_alternative<Call>(step);
@@ -558,6 +560,7 @@ class HostBackend final : public CaptureBackend {
   }
 
   void synchronize() override {}
+  void waitForReplays() override {}
 
   void copy(const std::vector<CopyOperation>& operations) override {
     for (const CopyOperation& operation : operations) {

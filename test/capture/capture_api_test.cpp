@@ -417,6 +417,31 @@ TEST_F(CaptureApi, AResultWithAGradientTapeIsRefusedWithAdvice) {
                   "autograd::Function");
 }
 
+TEST_F(CaptureApi, ABreakMustNotExtendATapeInPlace) {
+  at::Tensor x = at::ones({4}, onDevice()).requires_grad_();
+  EXPECT_CONTAINS(messageOf<CaptureError>([&] {
+                    capture([&] {
+                      at::Tensor y = x * 2;
+                      no_graph([](at::Tensor z) { z.mul_(3); }, y);
+                    });
+                  }),
+                  "autograd::Function");
+  EXPECT_TRUE(sequence_.report().steps.empty());
+}
+
+TEST_F(CaptureApi, WhatACallerDoesToAResultsShapeIsNoneOfTheBreaks) {
+  at::Tensor x = at::ones({4}, onDevice());
+  at::Tensor result;
+  capture([&] {
+    result = no_graph([](const at::Tensor& in) { return in * 2; }, x);
+  });
+  result.unsqueeze_(0);
+  x.fill_(5);
+  sequence_.replay();
+  EXPECT_EQ(result.sizes(), (at::IntArrayRef{1, 4}));
+  EXPECT_EQ(valueOf(result), 10);
+}
+
 // ---- host values ------------------------------------------------------------
 
 TEST_F(CaptureApi, AHostValueIsLiveAtEachReplay) {
@@ -832,18 +857,20 @@ TEST_F(CaptureApi, EachReplayCastsWeightsAnewUnderAutocast) {
       before = at::linear(x, weight);
       eager = no_graph(
           [](const at::Tensor& y, const at::Tensor& w) {
-            return at::linear(y, w.detach());
+            return at::linear(y, w).detach();
           },
           x, weight);
       behind = at::linear(x, weight);
     });
   }
   EXPECT_EQ(before.scalar_type(), at::kBFloat16);
-  {
-    const at::NoGradGuard no_grad;
-    weight.fill_(3);
+  for (const double value : {7., 3.}) {
+    {
+      const at::NoGradGuard no_grad;
+      weight.fill_(value);
+    }
+    sequence_.replay();
   }
-  sequence_.replay();
   for (const at::Tensor& result : {before, eager, behind}) {
     EXPECT_EQ(result.scalar_type(), at::kBFloat16);
     EXPECT_EQ(valueOf(result.detach()), 12);
