@@ -16,6 +16,7 @@
 #include "passes/classify.h"
 #include "passes/operators.h"
 #include "passes/outline.h"
+#include "passes/provenance.h"
 #include "passes/sequence_state.h"
 
 namespace pcg {
@@ -159,6 +160,25 @@ void nameDeepExpressions(Block* block,
   }
 }
 
+// A value that was forwarded from an assignment can make a condition constant,
+// and torch folds that when it loads the segment: a draw that the other branch
+// had a use for has to happen all the same.
+void keepDraws(Graph& graph, Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    Node* node = *it;
+    ++it;
+    for (Block* inner : node->blocks())
+      keepDraws(graph, inner);
+    if (!node->blocks().empty() || node->outputs().empty() ||
+        !drawsRandomNumbers(*node)) {
+      continue;
+    }
+    Node* keep = graph.create(keepKind(), {node->outputs()[0]}, 0);
+    keep->insertAfter(node);
+    keep->copyMetadata(node);
+  }
+}
+
 LoweredSegment lowerSegment(Node& segment, const Value* self,
                             const Module& module, const std::string& method) {
   LoweredSegment result;
@@ -170,6 +190,7 @@ LoweredSegment lowerSegment(Node& segment, const Value* self,
                                     staysInCall(output, seen));
   }
   auto body = segment.g(attr::Subgraph)->copy();
+  keepDraws(*body, body->block());
   auto function = std::make_shared<Graph>();
   Value* unused_self = function->addInput("self");
 

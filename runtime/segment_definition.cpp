@@ -20,11 +20,13 @@ using torch::jit::Value;
 
 namespace {
 
-// From here on, no dead code is eliminated. Segments hold them at top level.
-void removeKeepMarkers(Graph& graph) {
-  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+// From here on, no dead code is eliminated.
+void removeKeepMarkers(torch::jit::Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it;
     ++it;
+    for (torch::jit::Block* inner : node->blocks())
+      removeKeepMarkers(inner);
     if (node->kind() == keepKind())
       node->destroy();
   }
@@ -43,7 +45,7 @@ std::shared_ptr<const SegmentDefinition> defineSegment(
     std::string name, std::shared_ptr<Graph> graph,
     std::vector<BoundValue> bound, std::vector<bool> borrowed,
     std::vector<bool> weights, const PartitionOptions& options) {
-  removeKeepMarkers(*graph);
+  removeKeepMarkers(graph->block());
   auto definition = std::make_shared<SegmentDefinition>();
   definition->ranges = {name + " warm-up", name + " capture", name + " replay",
                         name + " eager"};

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <pcg/partition.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include "test/support/module_pair.h"
@@ -47,6 +48,32 @@ def forward(self, x):
   for (std::size_t i = 0; i < states.size(); ++i)
     EXPECT_TRUE(at::equal(copies[i], states[i])) << i;
   EXPECT_GT(totalsOf(pair.partitioned).replays, 0);
+}
+
+TEST(AssignedAttributes, TakeNoRandomNumberAwayWhereTheyDecideABranch) {
+  torch::jit::Module original("Model");
+  original.register_attribute("scale", c10::FloatType::get(), 2.0);
+  original.define(R"(
+def forward(self, x):
+    v = torch.rand([2, 4]) * 2.0
+    self.scale = 1.0
+    if 1.0 < self.scale:
+        return v
+    return x + 1.0
+)");
+  PartitionOptions options;
+  options.backend = Backend::kHost;
+  options.min_segment_size = 1;
+  torch::jit::Module partitioned = partition(original, options).module;
+  for (int i = 0; i < 4; ++i) {
+    at::manual_seed(i);
+    original.forward({at::ones({2, 4})});
+    const at::Tensor expected = at::rand({4});
+    at::manual_seed(i);
+    partitioned.forward({at::ones({2, 4})});
+    EXPECT_TRUE(at::equal(expected, at::rand({4}))) << i;
+  }
+  EXPECT_GT(totalsOf(partitioned).replays, 0);
 }
 
 // The view is made again behind the segment, since its base is returned too.
