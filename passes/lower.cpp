@@ -163,19 +163,17 @@ void nameDeepExpressions(Block* block,
 // A value that was forwarded from an assignment can make a condition constant,
 // and torch folds that when it loads the segment: a draw that the other branch
 // had a use for has to happen all the same.
-void keepDraws(Graph& graph, Block* block) {
+void keepDraws(Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     Node* node = *it;
     ++it;
     for (Block* inner : node->blocks())
-      keepDraws(graph, inner);
+      keepDraws(inner);
     if (!node->blocks().empty() || node->outputs().empty() ||
         !drawsRandomNumbers(*node)) {
       continue;
     }
-    Node* keep = graph.create(keepKind(), {node->outputs()[0]}, 0);
-    keep->insertAfter(node);
-    keep->copyMetadata(node);
+    keepAlive(node);
   }
 }
 
@@ -190,7 +188,7 @@ LoweredSegment lowerSegment(Node& segment, const Value* self,
                                     staysInCall(output, seen));
   }
   auto body = segment.g(attr::Subgraph)->copy();
-  keepDraws(*body, body->block());
+  keepDraws(body->block());
   auto function = std::make_shared<Graph>();
   Value* unused_self = function->addInput("self");
 

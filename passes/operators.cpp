@@ -28,6 +28,13 @@ Symbol keepKind() {
   static const Symbol kind = Symbol::fromQualString("pcg::keep");
   return kind;
 }
+
+void keepAlive(torch::jit::Node* node) {
+  torch::jit::Node* keep =
+      node->owningGraph()->create(keepKind(), {node->outputs()[0]}, 0);
+  keep->insertAfter(node);
+  keep->copyMetadata(node);
+}
 Symbol noGraphBeginKind() {
   static const Symbol kind = Symbol::fromQualString("pcg::no_graph_begin");
   return kind;

@@ -32,11 +32,14 @@ c10::Symbol runSegmentKind();
 /// the body had passed.
 c10::Symbol noteAttributeKind();
 
-/// Stands in a segment behind a node whose results nothing there uses, because
-/// the caller's side computes them again: `pcg::keep(Any value)`. It saves the
-/// node, which may raise an error in its place, from torch's elimination of
-/// dead code when the segment is loaded, and goes then.
+/// Stands in a segment behind a node whose results nothing there may use, and
+/// that has to run all the same: it may raise an error in its place, or draw
+/// random numbers. `pcg::keep(Any value)` saves the node from torch's
+/// elimination of dead code when the segment is loaded, and goes then.
 c10::Symbol keepKind();
+
+/// Puts one behind `node`, which has an output.
+void keepAlive(torch::jit::Node* node);
 
 /// Collects what `pcg::note_attribute` is told on this thread while it exists,
 /// in order. Where one exists already, a further one collects nothing.

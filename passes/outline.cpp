@@ -73,9 +73,7 @@ class SubgraphBuilder {
                     [](const Value* output) { return output->hasUses(); })) {
       return;
     }
-    Node* keep = graph_->create(keepKind(), {node->outputs()[0]}, 0);
-    keep->insertAfter(node);
-    keep->copyMetadata(node);
+    keepAlive(node);
   }
 
   // Stands for an assignment that is made after the segment.

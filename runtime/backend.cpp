@@ -2,19 +2,10 @@
 
 #include <c10/util/Exception.h>
 
-#include <string>
+
+#include "runtime/first_line.h"
 
 namespace pcg {
-namespace {
-
-std::string firstLine(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text =
-      torch_error ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
 
 std::unique_ptr<CapturedGraph> CaptureBackend::capture(
     const std::function<void()>& body, const CaptureHints& hints) {

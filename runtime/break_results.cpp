@@ -31,11 +31,6 @@ bool fits(const at::Tensor& kept, const at::Tensor& result) {
           kept.device() == result.device() && kept.layout() == result.layout());
 }
 
-bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() ==
-         b.storage().unsafeGetStorageImpl();
-}
-
 }  // namespace
 
 BreakResults::BreakResults(std::string name, CaptureBackend& backend)

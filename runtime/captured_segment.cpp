@@ -18,11 +18,6 @@ using c10::IValue;
 template <typename T>
 using CallVector = c10::SmallVector<T, 8>;
 
-bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() ==
-         b.storage().unsafeGetStorageImpl();
-}
-
 // A graph's writes go past the counter by which autograd notices that a tensor
 // it saved has changed.
 void bumpVersion(const at::Tensor& tensor) {

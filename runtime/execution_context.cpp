@@ -4,14 +4,9 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/first_line.h"
+
 namespace pcg {
-namespace {
-
-std::string firstLine(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
 
 ExecutionContext::ExecutionContext(const SequenceState& options,
                                    Backend backend, Log& log)

@@ -14,9 +14,11 @@
 #include "runtime/call_effects.h"
 #include "runtime/device_tensors.h"
 #include "runtime/fault_injection.h"
+#include "runtime/first_line.h"
 #include "runtime/key_constants.h"
 #include "runtime/nested_values.h"
 #include "runtime/replay_check.h"
+#include "runtime/slots.h"
 #include "runtime/trace.h"
 
 namespace pcg {
@@ -45,15 +47,6 @@ constexpr int kMostAttempts = 2;
 // Without figures: reasons that differ would be kept each.
 const char* const kOutOfMemory =
     "out of memory: no room for a capture or its results";
-
-std::string firstLine(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() ==
-         b.storage().unsafeGetStorageImpl();
-}
 
 std::int64_t byteOffset(const at::Tensor& tensor) {
   return tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize());

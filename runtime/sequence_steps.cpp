@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "passes/json.h"
+#include "runtime/first_line.h"
+#include "runtime/slots.h"
 #include "runtime/trace.h"
 
 namespace pcg {
@@ -22,10 +24,6 @@ const char* const kLogName = "sequence";
 bool isDebugging() {
   const char* word = std::getenv("PCG_DEBUG");
   return word != nullptr && std::string(word) == "1";
-}
-
-std::string firstLine(const std::string& text) {
-  return text.substr(0, text.find('\n'));
 }
 
 const char* describe(CUDAGraphSequence::Steps::Use use) {
@@ -57,8 +55,7 @@ void EagerStep::capture(const std::function<bool(const at::Tensor&)>& stays) {
            std::any_of(call.arguments.begin(), call.arguments.end(),
                        [&](const at::Tensor& argument) {
                          return argument.has_storage() &&
-                                argument.storage().unsafeGetStorageImpl() ==
-                                    result.storage().unsafeGetStorageImpl();
+                                sharesStorage(argument, result);
                        });
   });
   results.refuseTapesFrom(at::sequence_number::peek());

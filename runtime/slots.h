@@ -63,6 +63,12 @@ class Slot {
 /// True where the tensor lies in a slot that was made with `tag`.
 bool isSlotOf(const at::Tensor& tensor, const void* tag);
 
+/// True where both lie in one storage. Both have to have one.
+inline bool sharesStorage(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() ==
+         b.storage().unsafeGetStorageImpl();
+}
+
 /// What places a tensor in a storage.
 struct TensorLayout {
   std::vector<std::int64_t> sizes;

@@ -22,6 +22,7 @@
 #include "runtime/backend.h"
 #include "runtime/cuda/batched_copy.h"
 #include "runtime/fault_injection.h"
+#include "runtime/first_line.h"
 
 namespace pcg {
 namespace {
@@ -37,13 +38,6 @@ void check(cudaError_t error, const char* what) {
   const std::string text = std::string(what) + ": " + cudaGetErrorString(error);
   TORCH_CHECK_WITH(OutOfMemoryError, error != cudaErrorMemoryAllocation, text);
   throw std::runtime_error(text);
-}
-
-std::string firstLine(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text =
-      torch_error ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 template <typename Step>
@@ -800,7 +794,7 @@ class CudaBackend final : public CaptureBackend {
   void releaseUnused() override {
     ignoringErrors([&] {
       const c10::cuda::CUDAGuard guard(device_);
-      replacePool();
+      abandonPool();
       allocator::emptyCache();
     });
   }
