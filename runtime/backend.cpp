@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-
 #include "runtime/first_line.h"
 
 namespace pcg {
